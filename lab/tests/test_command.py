@@ -14,13 +14,10 @@ from typer.testing import CliRunner
 
 from manymatch.batch.parts import RunInterrupted
 from manymatch.geometry.pose import pose_auc
-from manymatch.matcher.matcher import Matcher
 from manymatch_lab import pose_runs
 from manymatch_lab.command import app
-from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report
 from manymatch_lab.evaluate import run as run_module
-from manymatch_lab.evaluate.inputs import ImageGraphs
 from manymatch_lab.evaluate.run import RunResult
 from manymatch_lab.flags import bind
 from tests.support.synthetic_trees import make_navi_objects
@@ -110,22 +107,6 @@ def test_what_runs_networks_takes_their_precision(name):
     flags = {}
     bind(experiment(name).run, flags)
     assert ("precision" in flags) == ("device" in flags)
-
-
-def test_a_lower_precision_is_named_in_folders_and_tables():
-    plain, short = (pose_runs.with_precision("embedded", p) for p in (None, "bfloat16"))
-    none = Dataset("none", "None", ())
-    assert ImageGraphs(none, Matcher(plain)).representation == "embedded"
-    source = ImageGraphs(none, Matcher(short))
-    assert source.representation == "embedded-bfloat16"
-    assert source.identity["features"]["precision"] == "bfloat16"
-
-
-def test_without_any_set_it_is_an_error(tmp_path):
-    result = invoke("q2", "nowhere", "--out", tmp_path)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert "'nowhere'" in result.stderr
 
 
 def test_accuracy_is_that_of_the_runs(tmp_path):

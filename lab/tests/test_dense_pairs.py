@@ -12,7 +12,6 @@ from manymatch.io.pairs import Pair
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.dense_pairs import (
     Choice,
-    OneSet,
     PairCurves,
     PatchExtractor,
     PatchSettings,
@@ -21,7 +20,6 @@ from manymatch_lab.dense_pairs import (
     by_bin,
     pair_curves,
     parsed_choice,
-    with_depth,
 )
 from manymatch_lab.measures.recall import RecallCurve
 from tests.support.synthetic_planes import synthetic_planes
@@ -60,11 +58,6 @@ def test_bins_hold_their_lower_bound_only() -> None:
     assert angle_deg(own) == 71.5
     with pytest.raises(ValueError, match="true pose"):
         angle_deg(Pair("a", "b", Path("a"), Path("b")))
-
-
-def test_sets_without_depth_are_refused() -> None:
-    with pytest.raises(ValueError, match="must have depth, got 'Synthetic'"):
-        with_depth(a_set(1.0))
 
 
 def test_means_by_bin_weigh_objects_by_hand() -> None:
@@ -140,13 +133,6 @@ def test_quarter_turns_leave_the_patches_in_place(tmp_path: Path) -> None:
     # Cells are not quite in the middle of their stride, so a turn moves them by a few pixels.
     assert truth.eligible(1).mean() > 0.8
     assert len(truth.points1) == len(straight.points1)
-
-
-def test_one_set_gives_its_pairs() -> None:
-    one = OneSet(a_set(1, 2))
-    assert one.pair(1).name0 == "p1"
-    with pytest.raises(ValueError, match=r"pair must be .*\[0, 1\], got 2"):
-        one.pair(2)
 
 
 def test_partly_padded_patches_are_left_out_but_seen_by_the_probe(tmp_path: Path) -> None:

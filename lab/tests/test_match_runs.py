@@ -10,13 +10,12 @@ import pytest
 from manymatch.associate.candidates import Association
 from manymatch.batch.parts import RunInterrupted
 from manymatch.options import Options
-from manymatch_lab.datasets.synthetic import CONFIGS, EASY, make_scene
-from manymatch_lab.evaluate.inputs import SyntheticGraphs
+from manymatch_lab.datasets.synthetic import EASY, make_scene
 from manymatch_lab.evaluate.posed_graph import read_posed_graph, write_posed_graph
 from manymatch_lab.evaluate.run import RunConfig
 from manymatch_lab.match_runs import epipolar_distance, known_truth, run_matches
 from tests.oracles.geometry import in_front, sampson_squared
-from tests.support.synthetic_matches import said, use_blind_estimator, use_fake_estimator
+from tests.support.synthetic_matches import said, use_fake_estimator
 from tests.support.synthetic_runs import SmallGraphs, TrueEdgesGraphs
 
 QUICK = Options(min_iterations=50, max_iterations=50)
@@ -99,14 +98,6 @@ def test_goes_on_and_computes_nothing_twice(tmp_path, fake):
         run_matches(TrueEdgesGraphs(4), quick_config(2), tmp_path)
 
 
-def test_same_matches_for_any_number_of_workers(tmp_path, fake):
-    one = run_matches(TrueEdgesGraphs(5), quick_config(), tmp_path / "1", workers=1)
-    three = run_matches(TrueEdgesGraphs(5), quick_config(), tmp_path / "3", workers=3)
-    assert len(fake) == 10
-    for field in dataclasses.fields(one):
-        np.testing.assert_array_equal(getattr(one, field.name), getattr(three, field.name))
-
-
 def test_unreadable_pairs_are_counted(tmp_path, fake):
     source = SmallGraphs(3, broken=frozenset({1}))
     found = run_matches(source, quick_config(), tmp_path)
@@ -119,12 +110,6 @@ def test_unreadable_pairs_are_counted(tmp_path, fake):
     again = run_matches(SmallGraphs(3), quick_config(), tmp_path, retry_errors=True)
     assert again.not_run == []
     assert set(again.pair.tolist()) == {0, 1, 2}
-
-
-def test_estimates_without_matches(tmp_path, monkeypatch):
-    use_blind_estimator(monkeypatch)
-    found = run_matches(TrueEdgesGraphs(2), quick_config(2), tmp_path)
-    assert (len(found), found.pairs, found.unmatched) == (0, 2, 4)
 
 
 def test_an_estimator_without_probabilities_is_refused(tmp_path):
@@ -180,13 +165,6 @@ def test_known_truth_looks_up_true_edges():
     assert known_truth(SmallGraphs()[1], matches) is None
 
 
-def test_a_keypoint_that_is_not_there_is_refused():
-    posed = SmallGraphs()[0]
-    for match in ([[-1, 0]], [[0, len(posed.graph.points1)]]):
-        with pytest.raises(ValueError, match=r"matches must hold keypoints of image [01]"):
-            epipolar_distance(posed, match)
-
-
 def test_true_edges_are_checked_and_kept_in_files(tmp_path):
     posed = TrueEdgesGraphs()[0]
     with pytest.raises(ValueError, match="true_edges must be a boolean array of shape"):
@@ -201,11 +179,3 @@ def test_true_edges_are_checked_and_kept_in_files(tmp_path):
     np.savez(tmp_path / "c.npz", **{**arrays, "true_edges": arrays["true_edges"][1:]})
     with pytest.raises(ValueError, match=r"c\.npz.*true_edges must be a boolean array"):
         read_posed_graph(tmp_path / "c.npz")
-
-
-def test_synthetic_sources_know_their_true_edges():
-    posed = SyntheticGraphs("easy", 5)[3]
-    edges = {tuple(edge) for edge in posed.graph.edges[posed.true_edges].tolist()}
-    true = {tuple(edge) for edge in make_scene(CONFIGS["easy"], 3).true_matches}
-    assert edges
-    assert edges <= true

@@ -5,12 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from manymatch.options import Options
 from manymatch_lab import pose_runs
 from manymatch_lab.command import app
 from manymatch_lab.evaluate.posed_graph import write_posed_graph
 from manymatch_lab.evaluate.protocol import PAPER
-from manymatch_lab.experiments import q3_rank_one
 from manymatch_lab.experiments.q3_rank_one import RepresentationSets
 from manymatch_lab.pose_runs import PoseSets
 from tests.support.synthetic_runs import SmallGraphs
@@ -57,14 +55,6 @@ def test_what_the_paper_does_not_have_says_so(tmp_path):
         "calibration", "synthetic:easy", "--limit", 1, "--out", tmp_path, "--protocol", "paper"
     )
     assert "The paper does not have this experiment." in shown
-
-
-def test_an_unknown_protocol_is_refused(tmp_path):
-    result = CliRunner().invoke(
-        app, ["q2", "synthetic:easy", "--protocol", "mine", "--out", str(tmp_path)]
-    )
-    assert result.exit_code == 2
-    assert "protocol must be one of 'paper', got 'mine'" in result.stderr
 
 
 @pytest.fixture
@@ -127,22 +117,3 @@ def test_pairs_that_could_not_be_run_are_told_and_end_with_one(name, given, tmp_
     data = json.loads((tmp_path / "out" / f"{name}.json").read_text())
     assert [(entry["set"], entry["pairs"]) for entry in data["not_run"]] == [("sift, small", 1)]
     assert said in (tmp_path / "out" / f"{name}.md").read_text()
-
-
-def test_notes_of_the_sets_are_told(tmp_path):
-    sets = PoseSets([SmallGraphs(1, notes=("small: longest1 0 as asked for",))], tmp_path)
-    options = Options(min_iterations=20, max_iterations=20)
-    data = q3_rank_one.run(sets, seeds=1, options=options, gms=False)
-    assert "small: longest1 0 as asked for." in q3_rank_one.notes(data)
-
-
-def test_the_folder_of_results_is_checked_first(tmp_path):
-    (tmp_path / "file").touch()
-    result = CliRunner().invoke(app, ["q2", "no-such-set", "--out", str(tmp_path / "file")])
-    assert result.exit_code == 2
-    assert "--out must be a folder that can be written to, got" in result.stderr
-
-
-def test_without_sets_and_root_there_is_nothing_to_run(tmp_path):
-    with pytest.raises(ValueError, match="sets must name at least one set, or root the folder"):
-        PoseSets.from_flags((), tmp_path)

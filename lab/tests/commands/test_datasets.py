@@ -2,16 +2,8 @@
 
 import json
 
-from manymatch_lab.datasets import registry
 from tests.support.command import one_sentence, run
 from tests.support.synthetic_trees import write_image
-
-
-def test_the_list():
-    text = run("datasets").stdout
-    assert all(name in text for name in [*registry.names(), "synthetic:NAME", "planar"])
-    record = json.loads(run("datasets", "--json").stdout)
-    assert [entry["name"] for entry in record["datasets"]] == registry.names()
 
 
 def test_a_folder_that_lacks_something_is_bad_input(tmp_path):
@@ -22,12 +14,6 @@ def test_a_folder_that_lacks_something_is_bad_input(tmp_path):
     assert "[bold]" in result.stdout
     record = json.loads(run("datasets", "folder", "--root", folder, "--json").stdout)
     assert record["missing"]
-
-
-def test_one_set():
-    result = run("datasets", "folder")
-    assert result.exit_code == 0
-    assert registry.info("folder").layout.tree() in result.stdout
 
 
 def test_wrong_calls_are_one_sentence():

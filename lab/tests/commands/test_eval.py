@@ -9,10 +9,7 @@ import pytest
 from PIL import Image
 
 from manymatch.associate.candidates import Association
-from manymatch.matcher import matcher as matcher_module
-from manymatch.matcher.config import MatcherConfig
 from manymatch_lab.commands import eval as eval_module
-from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.protocol import PAPER
 from manymatch_lab.evaluate.run import PaperRun, RunResult
 from tests.support.command import one_sentence, run
@@ -82,15 +79,6 @@ def front(folder, method):
     return header["config"]["association"]
 
 
-def test_auto_by_default(tmp_path):
-    result = run("eval", "synthetic:easy", "--out", tmp_path, *QUICK)
-    assert result.exit_code == 0, result.output
-    assert front(tmp_path, "auto") == recorded(Association().for_method("auto"))
-    assert (
-        "auto on mutual 5-nearest candidates" in (tmp_path / f"{EASY}-auto-first3.md").read_text()
-    )
-
-
 def test_several_methods_each_see_what_they_want(tmp_path):
     methods = ("auto", "hcm-mcm")
     chosen = [flag for name in methods for flag in ("--method", name)]
@@ -107,31 +95,6 @@ def test_several_methods_each_see_what_they_want(tmp_path):
     again = tmp_path / "gms"
     run("eval", "synthetic:easy", "--out", again, *chosen, *QUICK, "--set", "gms=true")
     assert front(again, "auto") == front(again, "hcm-mcm") == recorded(Association.paper())
-
-
-def test_the_configuration_names_the_method(tmp_path):
-    path = tmp_path / "a.toml"
-    MatcherConfig.of("classic", method="mcm").save(path)
-    arguments = ["eval", "synthetic:easy", "--config", path, "--out", tmp_path, *QUICK]
-    assert run(*arguments).exit_code == 0
-    assert front(tmp_path, "mcm") == recorded(Association.paper())
-
-
-def test_compare(out):
-    folder = out / "synthetic" / "synthetic-easy"
-    result = run("compare", folder / "hcm-mcm", folder / "mcm", "--markdown", out / "c.md")
-    assert result.exit_code == 0
-    assert "Δ AUC@10°" in result.stdout
-    assert "synthetic, easy" in (out / "c.md").read_text()
-    record = json.loads(run("compare", folder / "hcm-mcm", folder / "mcm", "--json").stdout)
-    assert record["sets"]["synthetic, easy"]["pairs"] == 3
-
-
-def test_rank_one_is_another_run(out):
-    arguments = ["eval", "synthetic:easy", "--method", "cm", "--rank-one", "--out", out, *QUICK]
-    assert run(*arguments).exit_code == 0
-    result = RunResult.load(out / "synthetic" / "synthetic-easy" / "rank-one-cm")
-    assert result.header["config"]["association"]["k"] == 1
 
 
 @pytest.mark.parametrize(
@@ -179,23 +142,6 @@ def test_images_end_to_end(tmp_path):
     (summary,) = json.loads(result.stdout)["methods"]["auto"]["runs"].values()
     assert summary["pairs"] == 2
     assert summary["auc"]["mean"][2] > 20
-
-
-def test_candidates_are_found_again_beside_their_features(tmp_path, monkeypatch, views):
-    pytest.importorskip("h5py")
-    calls = []
-    original = matcher_module.candidates
-    monkeypatch.setattr(
-        matcher_module, "candidates", lambda **how: calls.append(1) or original(**how)
-    )
-    folder = write_photos(tmp_path / "photos", views)
-    graphs = []
-    for k in (5, 5, 3):
-        (source,) = open_graphs([str(folder)], ["classic"], cache=tmp_path / "cache", k=k)
-        graphs.append(source[0].graph)
-    assert graphs[0] == graphs[1]
-    assert graphs[2].num_edges < graphs[0].num_edges
-    assert len(calls) == 2
 
 
 # --- What a newcomer has: a folder of images and a list ---------------------------------------
@@ -297,16 +243,6 @@ def test_tables_are_named_by_what_they_hold(tmp_path):
     assert "50 to 100 iterations at 1 px; 2 seeds." in text
 
 
-def test_many_sets_have_one_name_that_a_file_can_have():
-    keys = [("classic", f"a set of photographs number {i}") for i in range(40)]
-    names = {eval_module._table_name("auto", keys[:count], None) for count in (38, 39, 40)}
-    assert len(names) == 3
-    for name in names:
-        assert len(name) < 250
-        assert re.fullmatch(r"classic-\d+_sets_[0-9a-f]{8}-auto", name)
-    assert eval_module._table_name("cm", [("a", "../x y")], 5) == "a-.._x_y-cm-first5"
-
-
 def test_sizes_of_each_set_in_one_call(tmp_path, views):
     """One call over sets of two kinds gives, bit for bit, what a call for each gives."""
     plain = write_photos(tmp_path / "plain", views)
@@ -357,27 +293,6 @@ def test_a_list_that_cannot_be_evaluated_is_one_sentence(tmp_path, views, text, 
     result = run("eval", folder, *FAST, "--out", tmp_path / "out")
     assert sentence in one_sentence(result)
     assert not (tmp_path / "out").exists()
-
-
-def test_the_preset_that_was_chosen_is_said(tmp_path, views, monkeypatch):
-    why = ("classic", "The preset is classic for a reason.")
-    monkeypatch.setattr("manymatch.matcher.config.default_preset", lambda **_: why)
-    folder = write_photos(tmp_path / "photos", views)
-    result = run("eval", folder, *FAST[2:], "--out", tmp_path / "out")
-    assert result.stdout.startswith(why[1])
-    assert why[1] not in run("eval", "synthetic:easy", *QUICK, "--out", tmp_path / "out").stdout
-
-
-def test_lists_as_people_name_them(tmp_path, views):
-    folder = write_photos(tmp_path / "photos", views)
-    (folder / "pairs.txt").rename(folder / "truth.txt")
-    for spec, name in ((folder, "photos"), (folder / "truth.txt", "photos-truth")):
-        result = run("eval", spec, *FAST, "--out", tmp_path / "out")
-        assert result.exit_code == 0, result.output
-        assert (tmp_path / "out" / "classic" / name).is_dir()
-    (folder / "notes.txt").write_text("x")
-    result = run("eval", folder, *FAST, "--out", tmp_path / "out")
-    assert "got 2 other text files in" in one_sentence(result)
 
 
 def test_two_sets_of_one_name_are_refused_and_one_given_twice_is_one(tmp_path, views):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch.geometry.camera import Camera
-from manymatch_lab.datasets import Dataset, DepthView, Pair
+from manymatch_lab.datasets import DepthView
 from tests.support.synthetic_trees import transform
 
 WIDTH, HEIGHT = 40, 30
@@ -92,17 +92,3 @@ def test_views_are_checked(change):
     fields = {"depth": np.ones((HEIGHT, WIDTH)), "mask": None, "camera": CAMERA}
     with pytest.raises(ValueError, match=r"^(depth|mask|camera|to_common) must (be|hold)"):
         DepthView(**{**fields, "to_common": np.eye(4), **change})
-
-
-def test_data_sets_are_sequences(tmp_path):
-    pairs = [Pair(str(i), "b", tmp_path, tmp_path) for i in range(3)]
-    dataset = Dataset("x", "X", pairs, notes=["a"])
-    assert len(dataset) == 3
-    assert [pair.name0 for pair in dataset] == ["0", "1", "2"]
-    assert dataset[1] is pairs[1]
-    assert dataset[-2:] == tuple(pairs[1:])
-    assert repr(dataset) == "Dataset(x: 3 pairs)"
-    with pytest.raises(ValueError, match="pairs must be"):
-        Dataset("x", "X", ["a"])
-    with pytest.raises(ValueError, match="longest1 must be"):
-        Dataset("x", "X", pairs, longest1=-1)

@@ -87,14 +87,6 @@ def test_unknown_names_get_a_suggestion():
         datasets.info(["folder"])
 
 
-def test_roots_are_checked(tmp_path):
-    with pytest.raises(ValueError, match="root must be the folder of folder, got None"):
-        datasets.load("folder")
-    with pytest.raises(ValueError, match="root must be an existing folder"):
-        datasets.load("folder", tmp_path / "nowhere")
-    assert datasets.check("folder", tmp_path).startswith("root must have a list pairs.txt")
-
-
 def test_a_set_file_names_the_set_its_root_and_its_sizes(install, tmp_path):
     install(f"{__name__}:INFOS")
     (tmp_path / "mine.toml").write_text(

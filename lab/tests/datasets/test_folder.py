@@ -7,7 +7,7 @@ from PIL import Image
 from manymatch.geometry.camera import Camera
 from manymatch_lab import datasets
 from manymatch_lab.datasets import registry
-from manymatch_lab.datasets.folder import register, scene_of
+from manymatch_lab.datasets.folder import scene_of
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_trees import HEIGHT, WIDTH, words, write_image
 
@@ -66,17 +66,6 @@ def test_pairs_without_depth_or_pose(tmp_path):
         dataset.depth(dataset[1], 1)
     with pytest.raises(ValueError, match="pair must have cameras and a pose"):
         dataset.depth(dataset[2], 0)
-
-
-def test_any_only_text_file(tmp_path):
-    make_folder(tmp_path, depth=False)
-    (tmp_path / "pairs.txt").rename(tmp_path / "mine.txt")
-    assert datasets.load("folder", tmp_path).depth is None
-    (tmp_path / "more.txt").write_text("x")
-    assert "pairs.txt, got 2 other text files" in datasets.check("folder", tmp_path)
-    (tmp_path / "mine.txt").unlink()
-    (tmp_path / "more.txt").unlink()
-    assert "got no text file" in datasets.check("folder", tmp_path)
 
 
 def test_the_set_file_says_where_things_are(tmp_path):
@@ -139,31 +128,6 @@ def test_depth_of_another_camera(tmp_path):
     view = dataset.depth(dataset[0], 0)
     assert view.size == (WIDTH, HEIGHT)
     assert np.unique(view.depth[np.isfinite(view.depth)]) == np.float32(2.02)
-
-
-def test_registering_keeps_what_is_nearest():
-    """Against a loop over the points; the second camera is turned and moved."""
-    rng = np.random.default_rng(0)
-    depth = rng.uniform(1.0, 3.0, (12, 16))
-    depth[rng.random(depth.shape) < 0.1] = np.nan
-    source = Camera.from_matrix([[14.0, 0, 7.5], [0, 14, 5.5], [0, 0, 1]])
-    target = Camera.from_matrix([[9.0, 0, 6.0], [0, 9, 4.0], [0, 0, 1]])
-    move = np.eye(4)
-    move[:3, :3] = [[0.995, 0, 0.0998], [0, 1, 0], [-0.0998, 0, 0.995]]
-    move[:3, 3] = [0.05, -0.02, 0.1]
-    wanted = np.full((9, 13), np.nan)
-    for y in range(12):
-        for x in range(16):
-            if np.isnan(depth[y, x]):
-                continue
-            X = depth[y, x] * np.array([(x - 7.5) / 14, (y - 5.5) / 14, 1])
-            X = move[:3, :3] @ X + move[:3, 3]
-            u, v = (int(np.floor(9 * X[i] / X[2] + c + 0.5)) for i, c in ((0, 6.0), (1, 4.0)))
-            if 0 <= u < 13 and 0 <= v < 9 and not X[2] >= wanted[v, u]:
-                wanted[v, u] = X[2]
-    seen = register(depth, source, move, target, (13, 9))
-    np.testing.assert_allclose(seen, wanted)
-    assert np.isfinite(wanted).mean() > 0.5
 
 
 @pytest.mark.parametrize(

@@ -39,15 +39,6 @@ def test_the_root_comes_first_and_then_the_names_in_their_order(tmp_path):
     assert LAYOUT.locate(tmp_path, "set") == (tmp_path, tmp_path / "list.npz")
 
 
-def test_the_preferred_place_comes_before_the_preferred_home(tmp_path):
-    put(tmp_path, "shelf/list.npz", "lists/list.txt")
-    assert LISTS.find(tmp_path / "shelf") == tmp_path / "shelf/../lists/list.txt"
-    (tmp_path / "shelf/list.txt").mkdir()
-    assert LISTS.find(tmp_path / "shelf").name == "list.txt"
-    (tmp_path / "lists/list.txt").unlink()
-    assert LISTS.find(tmp_path / "shelf") == tmp_path / "shelf/list.npz"
-
-
 def test_the_error_names_what_was_looked_for(tmp_path):
     put(tmp_path, "shelves/list.txt", "a/b/shelf/list.txt")
     with pytest.raises(ValueError, match=r"^root must have the list ") as caught:
@@ -56,14 +47,6 @@ def test_the_error_names_what_was_looked_for(tmp_path):
         "root must have the list (list.txt or list.npz in ., assets/, ../lists/) in it or in a "
         f"folder shelf1500 or shelf of it, got {str(tmp_path)!r} without it"
     )
-
-
-def test_parts_are_looked_for_where_most_of_them_are(tmp_path):
-    put(tmp_path, "shelf/a/images/1.jpg")
-    assert [bool(part["found"]) for part in LAYOUT.found(tmp_path)] == [False, True, False]
-    put(tmp_path, "elsewhere/list.npz")
-    found = LAYOUT.found(tmp_path, tmp_path / "elsewhere")
-    assert found[0]["found"] == str(tmp_path / "elsewhere/list.npz")
 
 
 def test_the_tree(tmp_path):

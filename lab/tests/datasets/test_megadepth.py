@@ -119,14 +119,6 @@ def test_loftrs_files_as_archives(tmp_path):
     ]
 
 
-def test_the_text_list_comes_first_and_says_so(tmp_path):
-    make_megadepth(tmp_path)
-    make_list(tmp_path, 4)
-    dataset = datasets.load("megadepth1500", tmp_path)
-    assert len(dataset) == 4
-    assert "not LoFTR's" in dataset.notes[1]
-
-
 def change(root, **entries):
     path = root / INFO / "0022_0.3_0.5.npz"
     content = pickle.loads(path.read_bytes())  # noqa: S301 - made here
@@ -194,15 +186,3 @@ def test_damaged_indexes_are_one_sentence_or_pairs(tree, data):
         datasets.load("megadepth1500", root)
     except ValueError as error:
         assert "\n" not in str(error)  # noqa: PT017
-
-
-def test_nothing_there(tmp_path):
-    said = datasets.check("megadepth1500", tmp_path)
-    assert "the list of pairs (all_pairs_with_gt.txt or pairs_test_1500.txt or 0015_" in said
-    assert "in a folder megadepth1500 or megadepth or megadepth_test_1500 of it" in said
-    (tmp_path / "pairs_test_1500.txt").write_text("a.jpg b.jpg 0 0 " + words(K, K, np.eye(4)))
-    assert "t must be" in datasets.check("megadepth1500", tmp_path)
-    T = np.eye(4)
-    T[0, 3] = 1
-    (tmp_path / "pairs_test_1500.txt").write_text("a.jpg b.jpg 0 0 " + words(K, K, T))
-    assert "does not name a scene" in datasets.check("megadepth1500", tmp_path)

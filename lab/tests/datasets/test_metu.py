@@ -3,7 +3,6 @@ import pytest
 
 from manymatch_lab import datasets
 from manymatch_lab.datasets.metu import opencv_camera
-from manymatch_lab.evaluate.inputs import open_datasets
 from tests.support.synthetic_trees import make_metu
 
 cv2 = pytest.importorskip("cv2")
@@ -35,18 +34,6 @@ def test_scenes_in_the_order_of_their_numbers(tmp_path, coefficients):
     assert len(dataset.notes) == 1
 
 
-def test_a_set_file_changes_the_sizes(tmp_path):
-    make_metu(tmp_path / "data", 4)
-    text = 'dataset = "metu-cc"\nlongest0 = 640\nlongest1 = 512\n'
-    (tmp_path / "metu.toml").write_text(f'{text}root = "data"\n')
-    (dataset,) = open_datasets(str(tmp_path / "metu.toml"))
-    assert (dataset.set_name, dataset.longest0, dataset.longest1) == ("metu-cc", 640, 512)
-    (tmp_path / "data" / "set.toml").write_text(text)
-    (dataset,) = open_datasets("metu-cc", tmp_path / "data", (None, 0))
-    assert (dataset.longest0, dataset.longest1) == (640, 0)
-    assert dataset.notes[-1] == "metu-cc: longest1 0 as asked for, instead of the set's own 512"
-
-
 def test_both_weathers(tmp_path):
     make_metu(tmp_path, weather="cloudy_sunny")
     assert (
@@ -56,12 +43,6 @@ def test_both_weathers(tmp_path):
     assert len(datasets.load("metu-cs", tmp_path)) == 4
     assert datasets.load("metu-cs", tmp_path).title == "METU-CS"
     assert "4 pairs instead of 1,208" in datasets.check("metu-cs", tmp_path)
-
-
-@pytest.mark.parametrize("name", ["METU_VisTIR", "METU-VisTIR", "metu_vistir", "metu"])
-def test_the_archives_folder_may_be_left_in(tmp_path, name):
-    make_metu(tmp_path / name)
-    assert datasets.load("metu-cc", tmp_path)[0].path0.is_file()
 
 
 @pytest.mark.parametrize(

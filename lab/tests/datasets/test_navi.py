@@ -1,5 +1,4 @@
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -7,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch_lab import datasets
-from manymatch_lab.datasets.navi import decode_depth, quaternion_matrix
+from manymatch_lab.datasets.navi import quaternion_matrix
 from tests.support.synthetic_trees import HEIGHT, WIDTH, make_navi, quaternion, rotation
 
 FIRST = "splits/navi/estimation/pairs_wildset_0-40.csv"
@@ -65,15 +64,6 @@ def test_depth_is_the_sphere_of_the_object_frame(tree):
             np.testing.assert_allclose(view.to_common @ truths[name], np.eye(4), atol=1e-9)
 
 
-def test_data_sets_can_be_sent_to_other_processes(tree):
-    root, _ = tree
-    dataset = datasets.load("navi-wild", root)
-    copy = pickle.loads(pickle.dumps(dataset))  # noqa: S301 - made here
-    assert copy[3].name0 == dataset[3].name0
-    one, two = dataset.depth(dataset[3], 1), copy.depth(copy[3], 1)
-    np.testing.assert_array_equal(one.depth, two.depth)
-
-
 def test_masks_count(tree):
     root, _ = tree
     from PIL import Image
@@ -88,22 +78,6 @@ def test_masks_count(tree):
     assert np.isnan(view.points([[WIDTH // 2 + 2, middle]])).all()
 
 
-def test_depth_numbers():
-    raw = np.array([[0, 1, 655, 65535]], dtype=np.uint16)
-    metres = decode_depth(raw)[0]
-    assert np.isnan(metres[0])
-    np.testing.assert_allclose(metres[1:], [655.35, 655.35 / 655, 0.01], rtol=1e-6)
-
-
-def test_the_other_lists(tree):
-    root, _ = tree
-    make_navi(root, scene="multiview-00-pixel_5", per_bin=3)
-    multi = datasets.load("navi-multi", root)
-    assert len(multi) == 9
-    assert "multiview-00-pixel_5" in multi[0].name0
-    assert np.isfinite(multi.depth(multi[0], 1).points([[31, 23]])).all()
-
-
 def test_where_lists_may_be(tree, tmp_path):
     root, _ = tree
     (root / "splits" / "navi" / "correspondence").rename(root / "correspondence")
@@ -116,18 +90,6 @@ def test_where_lists_may_be(tree, tmp_path):
     assert len(datasets.load("navi-wild", root, splits=tmp_path / "mine")) == 6
     with pytest.raises(ValueError, match=r"^splits must have the list"):
         datasets.load("navi-wild", root, splits=tmp_path / "ball")
-
-
-@pytest.mark.parametrize("name", ["navi_v1.5", "navi", "NAVI", "navi/navi_v1", "navi_v1.0"])
-def test_the_archives_folder_may_be_left_in(tmp_path, name):
-    make_navi(tmp_path / name)
-    (tmp_path / name / "splits").rename(tmp_path / "splits")
-    assert datasets.load("navi-wild", tmp_path)[0].path0.is_file()
-
-
-def test_a_complete_tree(tmp_path):
-    make_navi(tmp_path, per_bin=500)
-    assert datasets.check("navi-wild-diagnostic", tmp_path) is None
 
 
 def edit(name, old, new):

@@ -9,11 +9,9 @@ import pytest
 from manymatch_lab import datasets
 from manymatch_lab.datasets.navi_split import (
     SPLITS,
-    ObjectPairs,
     _listed,
     audit,
     make_navi_split,
-    split_object,
 )
 from tests.support.synthetic_trees import BINS, make_navi_objects
 
@@ -89,24 +87,6 @@ def test_constraints_hold_counted_by_hand(lists):
         ]
         assert histograms[0] == histograms[1]
     assert all(finding["holds"] for finding in manifest["audit"])
-
-
-def test_pools_are_balanced(lists):
-    root, manifest, _ = lists
-    with (root / "splits/navi/image_partition.csv").open(newline="") as file:
-        partition = list(csv.DictReader(file))
-    # The last image of every object is occluded and in no pair of the list.
-    assert len(partition) == sum(COUNTS.values()) - len(COUNTS)
-    for name in COUNTS:
-        for key in (lambda row: row["split"], lambda row: (row["tag"], row["split"])):
-            mine = [row for row in partition if row["image"].startswith(f"{name}/")]
-            counted = collections.Counter(map(key, mine))
-            tags = {k[:-1] if isinstance(k, tuple) else () for k in counted}
-            for tag in tags:
-                pools = [counted[(*tag, s) if tag else s] for s in SPLITS]
-                assert abs(pools[0] - pools[1]) <= 1
-    assert abs(manifest["images"]["estimation"] - manifest["images"]["correspondence"]) <= 1
-    assert manifest["balance"]["largest difference of an object's pools in images of a size"] <= 4
 
 
 def test_the_loader_reads_the_lists(lists):
@@ -245,21 +225,3 @@ def test_the_audit_can_fail(lists):
     assert {1, 8, 9} <= set(broken())
     partition = kept
     assert broken() == []
-
-
-def test_pools_of_one_object():
-    """Pairs on a ring: the angle is known, every pool has to find the same histogram."""
-    count = 30
-    pairs = [(a, b, 4.0 * (b - a)) for a in range(count) for b in range(a + 1, count)]
-    pairs = [pair for pair in pairs if pair[2] < 120]
-    first, second, angle = (np.array(column) for column in zip(*pairs, strict=True))
-    tags = np.stack([np.arange(count) % 2, np.arange(count) % 3, np.zeros(count, int)], axis=1)
-    table = ObjectPairs("ring", first, second, angle, tags)
-    side, chosen = split_object(table, [6, 7, 6], 15, np.random.default_rng(0))
-    assert side.sum() == 15
-    for part, members in zip(chosen, (side, ~side), strict=True):
-        assert members[first[part]].all()
-        assert members[second[part]].all()
-        assert np.bincount((angle[part] // 40).astype(int), minlength=3).tolist() == [6, 7, 6]
-    histograms = [np.bincount((angle[part] // 5).astype(int), minlength=24) for part in chosen]
-    assert histograms[0].tolist() == histograms[1].tolist()

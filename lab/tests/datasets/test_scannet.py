@@ -134,12 +134,6 @@ def test_loftrs_files(tmp_path):
     assert "3 pairs instead of 1,500" in datasets.check("scannet1500", tmp_path)
 
 
-def test_the_text_list_comes_first(tmp_path):
-    make_scannet_loftr(tmp_path)
-    make_scannet_list(tmp_path, 4)
-    assert len(datasets.load("scannet1500", tmp_path)) == 4
-
-
 def fault(root):
     said = datasets.check("scannet1500", root)
     assert said is not None

@@ -8,7 +8,6 @@ from manymatch import Camera, Options, pose_error_deg
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 from manymatch_lab.evaluate.estimators import (
     BASELINES,
-    baseline_version,
     checked_estimator,
     estimate_with_opencv,
     estimate_with_poselib,
@@ -45,13 +44,6 @@ def test_a_missing_package_is_one_sentence(scene, name, monkeypatch):
     monkeypatch.setitem(sys.modules, MODULES[name], None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "manymatch\[baselines\]"'):
         BASELINES[name](scene.graph, scene.camera0, scene.camera1)
-
-
-def test_versions():
-    pytest.importorskip("poselib")
-    assert baseline_version("poselib")[0].isdigit()
-    with pytest.raises(ModuleNotFoundError, match="the estimator nothing needs its package"):
-        baseline_version("nothing")
 
 
 def test_wrong_arguments(scene):

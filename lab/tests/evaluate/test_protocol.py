@@ -8,7 +8,6 @@ from manymatch.features.config import FEATURE_PRESETS
 from manymatch_lab.evaluate.protocol import (
     PAPER,
     RecordedRun,
-    checked_protocol,
     differences,
     protocol_sentence,
 )
@@ -60,13 +59,6 @@ def test_another_precision_and_another_resize_are_differences():
     named = {**run.source, "preset": "dinov3", "representation": "dinov3-bfloat16"}
     texts = differences([dataclasses.replace(run, source=named)])
     assert texts == ["resize exact instead of paper", "precision bfloat16 instead of float32"]
-
-
-def test_the_detector_suppresses_within_four_pixels_by_default():
-    pytest.importorskip("torch")
-    from manymatch.features.detectors.networks import SuperPoint
-
-    assert SuperPoint.default_nms_radius == 4
 
 
 def test_the_paper_itself_does_not_differ():
@@ -151,8 +143,3 @@ def test_the_summary_of_a_run_says_it(tmp_path):
     assert '"seeds 2 instead of 5"' in summary
     assert "method" not in found.summary(papers["a"])["differs_from_paper"][0]
     assert "method hcm instead of hcm-mcm" in found.summary()["differs_from_paper"]
-
-
-def test_an_unknown_protocol():
-    with pytest.raises(ValueError, match="protocol must be one of 'paper', got 'papers'"):
-        checked_protocol("papers")

@@ -85,14 +85,6 @@ def test_limit_then_the_rest(tmp_path):
     )
 
 
-def test_a_new_configuration_beside_an_old_one_computes_only_itself(tmp_path):
-    run_set(SmallGraphs(2), {"a": CONFIG}, tmp_path)
-    both = {"a": CONFIG, "b": replace(CONFIG, estimator="mcm")}
-    results = run_set(SmallGraphs(2), both, tmp_path)
-    assert len(results["a"]) == 2
-    assert len(results["b"]) == 2
-
-
 def test_a_damaged_part_is_set_aside_and_computed_again(tmp_path):
     whole = run_set(SmallGraphs(6), {"a": CONFIG}, tmp_path)["a"]
     path = tmp_path / "a" / "parts" / "000001.parquet"
@@ -154,15 +146,6 @@ def test_progress_tells_pairs_that_could_not_be_run(tmp_path):
     assert sum(steps[-1].counts.values()) == 2
 
 
-def test_trials_without_a_pose_have_reasons_too(tmp_path):
-    nothing = Association(5, max_edges=4, gms=False, keep=None)
-    result = run_set(SmallGraphs(2), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]
-    assert result.not_run == []
-    (reason,) = result.without_pose
-    assert reason.count == 4
-    assert "4 of 4 trials found no pose: " in result.fault_sentences()[0]
-
-
 def test_pairs_that_could_not_be_run_are_tried_again_when_asked(tmp_path):
     run_set(SmallGraphs(3, broken=frozenset({1})), {"a": CONFIG}, tmp_path)
     healed = SmallGraphs(3)
@@ -173,18 +156,6 @@ def test_pairs_that_could_not_be_run_are_tried_again_when_asked(tmp_path):
     assert result.not_run == []
     expected = run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path / "new")["a"]
     assert without_seconds(result) == without_seconds(expected)
-
-
-def test_a_result_prints_in_one_line(tmp_path):
-    result = run_set(SmallGraphs(3), {"a": CONFIG}, tmp_path)["a"]
-    assert repr(result) == f"RunResult(Small: hcm-mcm, 3 pairs, 2 seeds; {str(result.folder)!r})"
-
-
-def test_a_pair_without_pose_counts_180(tmp_path):
-    nothing = Association(5, max_edges=0, gms=False, keep=None)
-    result = run_set(SmallGraphs(1), {"a": replace(CONFIG, association=nothing)}, tmp_path)["a"]
-    assert result.errors.tolist() == [[180.0], [180.0]]
-    assert result.records[0]["trials"][0]["failure"]
 
 
 def test_probe_says_whether_the_true_pose_would_enter_the_pool(tmp_path):
@@ -208,14 +179,6 @@ def test_the_true_pose_enters_no_pool_of_a_failed_trial(tmp_path):
     assert not result.column("success").any()
     assert not result.column("pool_full").any()
     assert result.column("enters").tolist() == [[0.0], [0.0]]
-
-
-def test_rank_one_with_another_estimator(tmp_path):
-    pytest.importorskip("poselib")
-    config = RunConfig("poselib", Association.rank_one(), Options(max_iterations=1000), seeds=1)
-    result = run_set(SmallGraphs(3), {"a": config}, tmp_path)["a"]
-    assert np.median(result.errors) < 5
-    assert np.isnan(result.column("cardinality")).all()
 
 
 def test_tables_are_written(tmp_path):
@@ -249,13 +212,6 @@ def test_interruption_keeps_what_is_finished(tmp_path):
     assert len(result) == 8
 
 
-def test_several_sets(tmp_path):
-    sources = [SmallGraphs(1), SmallGraphs(2, name="other")]
-    found = run_sets(sources, {"a": CONFIG}, tmp_path)
-    assert [len(found[key]["a"]) for key in found] == [1, 2]
-    assert (tmp_path / "synthetic" / "other" / "a" / "run.json").is_file()
-
-
 def test_a_folder_of_another_run_is_refused_before_any_set_is_begun(tmp_path):
     run_sets([SmallGraphs(1, name="last")], {"a": CONFIG}, tmp_path)
     first = SmallGraphs(2)
@@ -283,15 +239,6 @@ def test_every_estimator_gets_the_association_it_wants():
     assert replace(RunConfig(), estimator="cm").association == Association().for_method("auto")
 
 
-def test_parts_that_are_left_out_make_another_run(tmp_path):
-    config = RunConfig(options=QUICK, seeds=1)
-    part = replace(config, options=QUICK.replace(disable=("ranks",)))
-    assert part.to_dict()["options"]["disable"] == ["ranks"]
-    run_set(SmallGraphs(1), {"a": config}, tmp_path)
-    with pytest.raises(ValueError, match=r"options\.disable is \[\"ranks\"\] now"):
-        run_set(SmallGraphs(1), {"a": part}, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -314,11 +261,6 @@ def test_a_folder_without_a_run_is_one_sentence(tmp_path):
     (tmp_path / "run.json").write_text("{}\n")
     with pytest.raises(ValueError, match="there is no format"):
         RunResult.load(tmp_path)
-
-
-def test_seeds_follow_the_number_of_the_pair_in_its_list(tmp_path):
-    result = run_set(SmallGraphs(2, first_seed_index=10), {"a": CONFIG}, tmp_path)["a"]
-    assert result.column("seed").tolist() == [[10, 11], [11, 12]]
 
 
 # ---------------------------------------------------------------- unknown focal lengths
@@ -368,13 +310,6 @@ def test_repetitions_share_a_focal_length_over_all_pairs(tmp_path):
     source.asked.clear()
     run_set(source, {"a": shared}, tmp_path / "one")
     assert source.asked == []
-
-
-def test_the_shared_focal_length_of_poselib(tmp_path):
-    pytest.importorskip("poselib")
-    config = RunConfig("poselib", Association.uncapped(1), QUICK, seeds=1, unknown_focal=True)
-    result = run_set(SmallGraphs(2), {"a": config}, tmp_path)["a"]
-    assert np.isfinite(result.column("focal_error")).all()
 
 
 @pytest.mark.parametrize(

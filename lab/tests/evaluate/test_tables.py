@@ -5,10 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from manymatch import Options
-from manymatch_lab.evaluate.estimators import _threshold_px
 from manymatch_lab.evaluate.run import RunResult
-from manymatch_lab.evaluate.run_tables import budget_text, run_table
+from manymatch_lab.evaluate.run_tables import run_table
 from manymatch_lab.evaluate.tables import Table
 
 
@@ -30,11 +28,6 @@ def test_terminal_takes_text_literally():
 def test_a_row_of_another_length_is_refused():
     with pytest.raises(ValueError, match="rows must have 2 cells"):
         Table("t", ["a", "b"], [["1"]])
-
-
-def test_a_text_is_the_table_and_its_notes():
-    lines = str(Table("t", ["a", "b"], [["x", "1"]], ["Note."])).splitlines()
-    assert lines == ["t", "a  b", "x  1", "Note."]
 
 
 def run_result(folder, **source):
@@ -76,15 +69,3 @@ def test_a_table_says_what_was_run_and_what_failed(tmp_path):
         assert text.count(part) == 1, part
     files = {("effnet", "x"): run_result(tmp_path, set="x", representation="effnet")}
     assert "Candidates of effnet.\n" in run_table(files).markdown()
-
-
-def test_a_threshold_may_be_chosen_automatically():
-    options = {"min_iterations": 50, "max_iterations": 2000, "threshold_px": "auto"}
-    text = budget_text({"options": options})
-    assert text == "50 to 2,000 iterations at an automatic threshold"
-
-
-def test_estimators_of_other_packages_take_a_number():
-    with pytest.raises(ValueError, match=r"^options\.threshold_px must be a number for this"):
-        _threshold_px(Options(threshold_px="auto"))
-    assert _threshold_px(Options(threshold_px=2)) == 2.0

@@ -51,14 +51,6 @@ def test_parts_can_be_chosen(tmp_path):
     assert list(found["configs"]) == [*OTHERS, "auto"]
 
 
-def test_a_missing_set_may_have_been_tuned_on(tmp_path):
-    lost = [{"set": "lost", "why": "it is not here"}]
-    found = ablation.run(Recorded([], tmp_path, lost), tuned_on=["lost"])
-    assert found["settings"]["tuned_on"] == ["lost"]
-    with pytest.raises(ValueError, match="tuned_on must be one of lost, got 'last', did you"):
-        ablation.run(Recorded([], tmp_path, lost), tuned_on=["last"])
-
-
 def synthetic_results(rng, pairs, names=(*OTHERS, "auto", "without-x")):
     """Runs with errors, times and iterations of two seeds."""
     results = {}
@@ -95,17 +87,6 @@ def test_measured_from_runs():
         assert delta["mean"] == pytest.approx(gains.mean(axis=0).tolist())
         assert delta["min"] == pytest.approx(gains.min(axis=0).tolist())
         assert all(low <= high for low, high in delta["interval"])
-
-
-def test_intervals_are_paired():
-    """Equal runs differ by nothing, however much their pairs differ from each other."""
-    errors = [[0.0, 180.0, 3.0, 12.0], [180.0, 1.0, 9.0, 0.0]]
-    results = {name: synthetic_result(errors) for name in (*OTHERS, "auto")}
-    found = ablation._measured([results])
-    assert found["delta"]["many"]["interval"] == [[0.0, 0.0]] * 3
-    assert found["auc"]["many"]["interval"][0][1] > found["auc"]["many"]["interval"][0][0]
-    # Nothing was timed.
-    assert found["seconds"] == dict.fromkeys(results)
 
 
 def test_groups():

@@ -6,15 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from manymatch import AssociationGraph, RelativePose
+from manymatch import AssociationGraph
 from manymatch_lab import match_runs
 from manymatch_lab.datasets.synthetic import EASY, make_scene
-from manymatch_lab.engine import render
 from manymatch_lab.experiments import calibration
 from manymatch_lab.match_runs import epipolar_distance, known_truth
 from manymatch_lab.measures.reliability import reliability
 from manymatch_lab.pose_runs import PoseSets
-from tests.support.synthetic_matches import said, use_blind_estimator, use_fake_estimator
+from tests.support.synthetic_matches import said, use_fake_estimator
 from tests.support.synthetic_runs import SmallGraphs, TrueEdgesGraphs
 from tests.support.synthetic_spreads import as_json, texts
 
@@ -77,21 +76,6 @@ def test_every_set_by_its_own_truth(data):
     assert synthetic["pooled"] == synthetic["sets"][0]["reliability"]
 
 
-def test_pooled_keeps_pairs_together(data):
-    first, second = judged(SmallGraphs(4)), judged(SmallGraphs(2))
-    both = [np.concatenate(column) for column in zip(first, second, strict=True)]
-    strata = np.repeat([0, 1], [len(first[0]), len(second[0])])
-    check(data["runs"][1]["pooled"], *both, strata)
-    # The set b of both representations has the same pairs.
-    whole = [np.concatenate(column) for column in zip(first, second, second, strict=True)]
-    strata = np.concatenate([strata, np.zeros(len(second[0]), int)])
-    exact, epipolar = data["all"]
-    assert (exact["truth"], epipolar["truth"]) == ("exact", "epipolar")
-    check(epipolar["pooled"], *whole, strata)
-    check(exact["pooled"], *judged(TrueEdgesGraphs(3)))
-    assert (exact["pairs"], epipolar["pairs"], epipolar["splits"]) == (3, 8, [])
-
-
 def test_sets_that_were_fitted_on_stand_apart(tmp_path, fake):
     sources = [
         SmallGraphs(4, name="b", title="B", representation="sift"),
@@ -130,28 +114,6 @@ def test_parts(data):
     assert parts["pose error below 5°"] is None
     assert parts["pose error of 5° or more"] == data["runs"][2]["pooled"]
     assert [part["label"] for part in data["runs"][0]["parts"]] == list(parts)[:2]
-
-
-def test_parts_by_pose_error(tmp_path, monkeypatch):
-    source = TrueEdgesGraphs(4)
-
-    def estimate(graph, _camera0, _camera1, _method, options, **_):
-        # Right poses say 0.9 of everything, wrong ones 0.3.
-        right = options.seed % 2 == 0
-        posed = source[options.seed - 1]
-        pose = posed.pose if right else RelativePose(posed.R, posed.R @ [0.0, 0.3, 0.9])
-        matches = graph.edges[:40]
-        return SimpleNamespace(
-            pose=pose, matches=matches, match_probability=np.full(40, 0.9 if right else 0.3)
-        )
-
-    monkeypatch.setattr(match_runs, "estimate_relative_pose", estimate)
-    (run,) = calibration.run(PoseSets([source], tmp_path))["runs"]
-    right, wrong = (part["reliability"] for part in run["parts"])
-    assert (right["total"], right["mean_probability"]) == (80, pytest.approx(0.9))
-    assert (wrong["total"], wrong["mean_probability"]) == (80, pytest.approx(0.3))
-    share = np.mean([source[i].true_edges[:40].mean() for i in (1, 3)])
-    assert right["mean_truth"] == pytest.approx(share)
 
 
 def test_coarse_poses_are_named(tmp_path, monkeypatch):
@@ -219,12 +181,3 @@ def test_another_truth_needs_no_new_run(tmp_path, fake):
     assert "epipolar truth at 1 px" not in labels
     with pytest.raises(ValueError, match="truth_px must be a finite number above 0"):
         calibration.run(PoseSets(sources, tmp_path), truth_px=0.0)
-
-
-def test_without_a_match(tmp_path, monkeypatch):
-    use_blind_estimator(monkeypatch)
-    data = as_json(calibration.run(PoseSets([TrueEdgesGraphs(2)], tmp_path)))
-    assert data["runs"][0]["pooled"] is None
-    rows = texts(calibration.tables(data)[0])
-    assert rows[0] == ["synthetic", "Small", "2", "exact", "–", "0", "–", "–", "–", "–"]
-    assert render(calibration.FIGURES["calibration_reliability"], data)["png"]

@@ -13,7 +13,6 @@ from manymatch_lab.command import app
 from manymatch_lab.engine import report_of
 from manymatch_lab.evaluate.estimators import baseline_version
 from manymatch_lab.experiments import q4_systems as q4
-from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.systems import System, load_system
 from tests.support.oracle_system import TrueMatches, views_of, write_views
 
@@ -132,14 +131,6 @@ def test_matching_is_done_once_and_a_run_goes_on(views, tmp_path):
     assert first["rows"][2]["sets"]["synthetic-views"]["pairs"] == 1
 
 
-def test_results_of_another_configuration_are_refused(views, tmp_path):
-    run(views, tmp_path, TrueMatches(views))
-    with pytest.raises(ValueError, match="out must be a new folder or one of the same run"):
-        run(views, tmp_path, TrueMatches(views, noise=0.5))
-    with pytest.raises(ValueError, match="out must be a new folder or one of the same run"):
-        run(views, tmp_path, TrueMatches(views), seeds=3)
-
-
 class Gone(TrueMatches):
     """True matches whose package is not installed."""
 
@@ -245,37 +236,6 @@ def test_rows_of_two_environments_meet_by_the_command(folder, tmp_path, monkeypa
 def test_places_are_by_value_and_leave_out_who_does_not_take_part():
     assert q4.ranked([3.0, None, 5.0, 5.0, 1.0]) == [2, None, 1, 1, 3]
     assert q4.ranked([]) == []
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_the_ranking_gives_the_marks_of_the_papers_table(name):
-    paper = paper_numbers("q4")
-    methods = list(paper["auc"])
-    for i in range(3):
-        values = [
-            None if method in paper["specialists"] else paper["auc"][method][name][i]
-            for method in methods
-        ]
-        places = q4.ranked(values)
-        assert [m for m, p in zip(methods, places, strict=True) if p == 1] == [BOLD[name][i]]
-        assert [m for m, p in zip(methods, places, strict=True) if p == 2] == [UNDERLINED[name][i]]
-
-
-def test_the_papers_numbers_agree_with_its_text_and_its_other_tables():
-    auc = paper_numbers("q4")["auc"]
-    assert all(set(rows) == set(SETS) for rows in auc.values())
-    assert auc["mast3r"]["navi-multi"] == [18.7, 40.3, 58.1]
-    assert auc["mast3r"]["navi-wild"] == [4.0, 9.6, 15.9]
-    assert auc["ours"]["navi-multi"] == [11.6, 23.9, 35.4]
-    assert auc["ours"]["navi-wild"] == [6.4, 15.5, 27.1]
-    # The same runs as the two-stage row of Q2.
-    assert auc["ours"] == paper_numbers("q2_auc")["auc"]["hcm-mcm"]
-    for rows in auc.values():
-        assert all(a <= b <= c for a, b, c in rows.values())
-    # "The modality-specialist XoFTR remains substantially stronger" where it was trained.
-    for name in ("metu-cc", "metu-cs"):
-        best = max(rows[name][2] for method, rows in auc.items() if method != "xoftr")
-        assert auc["xoftr"][name][2] > best + 10.0
 
 
 def test_the_command(folder, tmp_path):

@@ -81,12 +81,3 @@ def test_measured_from_runs():
     assert found["hcm"][2] == pytest.approx([50.0] * 3)
     assert found["hcm"][0] == [0.0] * 3
     assert len(found["hcm-mcm"]) == len(GRID)
-
-
-def test_paper_numbers_agree_with_its_text():
-    paper = paper_numbers("sensitivity")
-    assert paper["cells"] == paper["settings"] * 6 * len(paper["thresholds"])
-    assert paper["q_range"] == [QS[0], QS[-1]]
-    assert paper["delta_range"] == [DELTAS[0], DELTAS[-1]]
-    options = Options()
-    assert paper["default"] == {"q": options.q, "delta": options.delta}

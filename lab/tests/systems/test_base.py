@@ -62,22 +62,6 @@ def test_correspondences_that_do_not_fit_are_refused(arguments, sentence):
         Correspondences(*arguments)
 
 
-def test_matches_outside_an_image_are_dropped():
-    points0 = [[-0.5, -0.5], [39.5, 29.5], [39.6, 3.0], [5.0, 5.0], [np.nan, 1.0]]
-    points1 = [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 29.7], [4.0, 4.0]]
-    found = Fixed(points0, points1, [5, 4, 3, 2, 1]).match(picture(), picture())
-    assert found.points0.tolist() == points0[:2]
-    assert found.points1.tolist() == points1[:2]
-
-
-@pytest.mark.parametrize(
-    "image", [np.zeros((4, 4)), np.zeros((4, 4, 3)), np.zeros((4, 4, 4), np.uint8), "a.jpg"]
-)
-def test_what_is_no_image_is_refused(image):
-    with pytest.raises(ValueError, match="image1 must be an"):
-        Fixed([], [], []).match(picture(), image)
-
-
 def test_every_system_has_a_name_and_a_title_and_those_of_the_paper_are_there():
     systems = [load_system(name, device="cpu", offline=True) for name in SYSTEMS]
     assert [system.name for system in systems] == list(SYSTEMS)
@@ -121,6 +105,12 @@ def test_the_weights_of_lightglue_are_asked_for_beside_those_of_its_detector(mon
     assert "run `hf download ETH-CVG/lightglue_superpoint`" in sentence
 
 
+def all_rows(found):
+    """All descriptors of an image and whose they are."""
+    own = np.arange(len(found))
+    return np.concatenate([found.descriptors, found.further]), np.concatenate([own, found.owners])
+
+
 def test_sift_gives_mutual_nearest_neighbours_of_all_its_descriptors():
     image0 = texture(1, 160, 120)
     image1 = np.ascontiguousarray(image0[6:, 9:])
@@ -143,19 +133,6 @@ def test_sift_gives_mutual_nearest_neighbours_of_all_its_descriptors():
     # The cut moves every point by the same whole pixels.
     shift = np.median(found.points0 - found.points1, axis=0)
     np.testing.assert_allclose(shift, [9, 6], atol=0.1)
-
-
-def all_rows(found):
-    own = np.arange(len(found))
-    return (np.concatenate([found.descriptors, found.further]), np.concatenate([own, found.owners]))
-
-
-def test_settings_tell_systems_apart_in_json_types():
-    import json
-
-    one = load_system("sift-mnn", offline=True).settings()
-    assert json.loads(json.dumps(one)) == one
-    assert one["detector"]["name"] == "sift"
 
 
 @pytest.fixture(scope="module")
@@ -228,12 +205,6 @@ def test_turned_pairs_come_back_in_pixels_of_their_files(views, tmp_path):
     # Turned counter-clockwise once: its top-left pixel is the top-right one of the file.
     np.testing.assert_allclose(graph.points0, [[239.0, 0.0]])
     np.testing.assert_allclose(graph.points1, [[0.0, 0.0]])
-
-
-def test_pairs_without_a_pose_are_refused(views, tmp_path):
-    pair = dataclasses.replace(views.pairs[0], R=None, t=None)
-    with pytest.raises(ValueError, match="set must have the true pose of every pair"):
-        SystemGraphs(Dataset("folder", "mine", (pair,)), TrueMatches(views), tmp_path)
 
 
 def test_an_unknown_system_is_refused_with_a_suggestion():

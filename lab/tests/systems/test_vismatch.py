@@ -72,12 +72,6 @@ def test_images_go_in_as_channels_in_zero_to_one(stub):
         np.testing.assert_allclose(seen, given.transpose(2, 0, 1) / 255.0, rtol=1e-6)
 
 
-def test_without_confidences_the_order_stays(stub):
-    stub.confidences = None
-    found = load_system("xoftr", device="cpu").match(*pictures())
-    np.testing.assert_allclose(found.points0, POINTS0)
-
-
 @pytest.mark.parametrize(
     ("size", "seen", "first", "scale"),
     [
@@ -142,18 +136,6 @@ def test_omniglue_gets_our_detections():
     assert system.settings()["detector"] == {"name": "few"}
 
 
-def test_omniglue_without_keypoints_matches_nothing(stub):
-    system = load_system("omniglue", device="cpu")
-    system._detections.__dict__["detector"] = FewKeypoints([[3.0, 4.0]], [])
-    assert len(system.match(*pictures())) == 0
-    assert not stub.images
-
-
-@pytest.mark.usefixtures("stub")
-def test_the_homography_of_the_matches_is_left_out():
-    assert load_system("roma", device="cpu").matcher.skip_ransac
-
-
 def test_offline_forbids_the_hub_while_the_matcher_is_made(stub, monkeypatch, tmp_path):
     from huggingface_hub import constants
 
@@ -193,10 +175,3 @@ def test_offline_the_sentence_says_which_weights_are_missing(
     # Without that the package fetches them by itself.
     assert load_system(name, offline=False).missing(fetch=True) is None
     assert not stub.calls
-
-
-def test_nothing_matched_is_no_error(stub, monkeypatch):
-    monkeypatch.setitem(globals(), "POINTS0", np.empty((0, 2)))
-    monkeypatch.setitem(globals(), "POINTS1", np.empty((0, 2)))
-    stub.confidences = None
-    assert len(load_system("xoftr", device="cpu").match(*pictures())) == 0

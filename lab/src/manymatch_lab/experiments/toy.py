@@ -33,6 +33,8 @@ _HYPOTHESES = {"A": (0, 1, 2, 3, 5, 7), "B": (0, 3, 5, 7), "C": (0, 1, 2, 3, 5),
 _SELECTED = {"outlier": (0, 4, 7), "inliers": (1, 2, 5, 7)}
 _ORANGE, _RED, _BLUE = "#e69f00", "#d55e00", "#0072b2"
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+# As in the estimator: least probability that a vertex has no match.
+_NO_MATCH_FLOOR = 1e-9
 # Along an edge, where its mark stands: not in the middle, where edges cross.
 _MARK_AT = 0.27
 
@@ -311,7 +313,7 @@ def _hcm(edges: np.ndarray, inlier: np.ndarray, q: float, delta: float) -> float
     p = sum(0.5 * q / np.bincount(ends)[ends] for ends in edges.T)
     total = 0.0
     for ends in edges.T:
-        a = 1.0 / ((1.0 - np.bincount(ends, p)) * delta)
+        a = 1.0 / (np.maximum(1.0 - np.bincount(ends, p), _NO_MATCH_FLOOR) * delta)
         total += float(np.log1p(a * np.bincount(ends, np.where(inlier, p, 0.0))).sum())
     return total
 
