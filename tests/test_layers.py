@@ -96,7 +96,6 @@ def test_lab_uses_public_names_only():
     assert found == []
 
 
-@pytest.mark.xfail(reason="modules are being renamed", strict=True)
 def test_modules_have_names_of_their_own():
     places = defaultdict(list)
     for module, path in modules():

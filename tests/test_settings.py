@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from manymatch.associate.candidates import Association
-from manymatch.features.config import FeatureConfig
+from manymatch.features.feature_config import FeatureConfig
 from manymatch.options import Options, setting, settings
 
 

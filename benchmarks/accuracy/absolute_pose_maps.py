@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
 from benchmarks.accuracy import absolute_pose as reference
-from manymatch.features.config import FeatureConfig, feature_config
 from manymatch.features.extractor import Extractor
+from manymatch.features.feature_config import FeatureConfig, feature_config
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:

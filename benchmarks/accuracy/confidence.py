@@ -47,7 +47,7 @@ from manymatch_lab.evaluate.tables import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from manymatch.matcher.result import MatchResult
+    from manymatch.matcher.match_result import MatchResult
 
 OPTIONS = protocol.OPTIONS
 K = np.array([[800.0, 0.0, 511.5], [0.0, 800.0, 383.5], [0.0, 0.0, 1.0]])

@@ -51,8 +51,8 @@ def peak_mb() -> float:
 
 def measure(name: str, width: int, height: int, threads: int, repeats: int) -> dict[str, Any]:
     """Seconds and peak memory of one preset or backbone."""
-    from manymatch.features.config import FEATURE_PRESETS, NATIVE
     from manymatch.features.extractor import Extractor
+    from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE
     from manymatch.features.maps import dense_maps
     from manymatch.features.registry import find_model, load_backbone
     from manymatch.features.weights import locate
@@ -168,7 +168,7 @@ def main() -> None:
         json.dump(measure(sys.argv[2], *map(int, sys.argv[3:])), sys.stdout)
         return
     from benchmarks.speed.report import environment, installed
-    from manymatch.features.config import FEATURE_PRESETS
+    from manymatch.features.feature_config import FEATURE_PRESETS
     from manymatch.features.registry import models
 
     backbones = [model.name for model in models().values() if model.kind == "backbone"]

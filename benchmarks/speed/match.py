@@ -47,8 +47,8 @@ FUNCTIONS = (
     ("features.extractor", "Extractor._dense", "dense features"),
     ("features.extractor", "Extractor._describe", "sample features"),
     ("features.extractor", "FeatureCache.read", "read cache"),
-    ("matcher.result", "MatchResult.plot", "picture"),
-    ("matcher.result", "MatchResult.report", "report"),
+    ("matcher.match_result", "MatchResult.plot", "picture"),
+    ("matcher.match_result", "MatchResult.report", "report"),
 )
 
 Times = dict[str, tuple[float, float]]

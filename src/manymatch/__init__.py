@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from manymatch.batch.outputs import read_matches
     from manymatch.matcher.align import Alignment, align
     from manymatch.matcher.config import MatcherConfig, SourceConfig
+    from manymatch.matcher.match_result import MatchResult
     from manymatch.matcher.matcher import Matcher, match
-    from manymatch.matcher.result import MatchResult
 
 __version__ = "0.1.0"
 
@@ -125,7 +125,7 @@ _LAZY = {
     "features": "features",
     "io": "io",
     "Alignment": "matcher.align",
-    "MatchResult": "matcher.result",
+    "MatchResult": "matcher.match_result",
     "Matcher": "matcher.matcher",
     "MatcherConfig": "matcher.config",
     "SourceConfig": "matcher.config",

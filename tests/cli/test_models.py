@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from manymatch.cli import models as module
-from manymatch.features.config import FEATURE_PRESETS, NATIVE
+from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE
 from manymatch.features.registry import models
 from manymatch.matcher.config import PRESETS
 from tests.support import command

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from manymatch.features import maps
-from manymatch.features.config import FeatureConfig
 from manymatch.features.detectors.classic import Sift
 from manymatch.features.extractor import Extractor, extract_all, make_extractors
+from manymatch.features.feature_config import FeatureConfig
 from tests.support.synthetic_images import texture
 
 pytest.importorskip("cv2")

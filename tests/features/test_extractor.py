@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from manymatch.features.backbones import Backbone
-from manymatch.features.config import FeatureConfig
 from manymatch.features.device import cpu_fault
 from manymatch.features.extractor import Extractor
 from manymatch.features.feature_cache import FeatureCache
+from manymatch.features.feature_config import FeatureConfig
 from manymatch.features.registry import _backbones, register_backbone
 from tests.support.synthetic_views import image_pair
 

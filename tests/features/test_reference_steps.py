@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
+from manymatch.features.feature_config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.resize import Resize, resize_image
 from tests.support.synthetic_views import image_pair
 

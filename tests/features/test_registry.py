@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from manymatch.features import Backbone, backbone_names, load_backbone, register_backbone
-from manymatch.features.config import FEATURE_PRESETS, NATIVE
 from manymatch.features.device import choose_device, weights_hash
+from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE
 from manymatch.features.registry import (
     ALIASES,
     _backbones,

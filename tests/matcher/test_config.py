@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from manymatch._validate import METHODS
 from manymatch.associate.candidates import Association
-from manymatch.features.config import FEATURE_PRESETS
 from manymatch.features.device import default_preset, works_now
+from manymatch.features.feature_config import FEATURE_PRESETS
 from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import AUTO_PARTS, Options

@@ -12,8 +12,8 @@ import pytest
 import manymatch
 from manymatch import pose_error_deg
 from manymatch.geometry.camera import Camera
+from manymatch.matcher.match_result import FORMATS, RANK_ONE
 from manymatch.matcher.matcher import Matcher, match
-from manymatch.matcher.result import FORMATS, RANK_ONE
 from tests.support.synthetic_views import image_pair
 
 pytest.importorskip("cv2")

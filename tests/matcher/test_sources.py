@@ -12,7 +12,7 @@ import pytest
 
 from manymatch.associate.merge import merge_graphs
 from manymatch.batch.batch import run_batch
-from manymatch.features.config import FEATURE_PRESETS
+from manymatch.features.feature_config import FEATURE_PRESETS
 from manymatch.matcher.config import PRESETS, SOURCE_PRESETS, MatcherConfig, SourceConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch_lab.datasets import exhaustive_pairs

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from manymatch.features.config import FEATURE_PRESETS
+from manymatch.features.feature_config import FEATURE_PRESETS
 from manymatch_lab.evaluate.protocol import (
     PAPER,
     RecordedRun,

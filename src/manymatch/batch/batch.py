@@ -49,7 +49,7 @@ from manymatch.io.pairs import Pair, PairList, exhaustive_pairs, numbered, posed
 from manymatch.io.remote import masked
 from manymatch.matcher.cameras import check_camera
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.result import provenance_of
+from manymatch.matcher.match_result import provenance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

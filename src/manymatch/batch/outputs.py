@@ -26,7 +26,7 @@ from manymatch.io.image import stored_orientation
 from manymatch.io.matches import AlternativePose, PairMatches
 from manymatch.io.pair_writer import ImageRecord
 from manymatch.io.pairs import numbered, posed
-from manymatch.matcher.result import FORMATS, WRITERS, check_formats
+from manymatch.matcher.match_result import FORMATS, WRITERS, check_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -27,8 +27,8 @@ from manymatch.io.files import make_folder, write_text
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
+from manymatch.matcher.match_result import trusted
 from manymatch.matcher.matcher import Matcher
-from manymatch.matcher.result import trusted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from manymatch.features.extractor import Features
     from manymatch.io.pairs import Pair
     from manymatch.matcher.config import MatcherConfig
-    from manymatch.matcher.result import MatchResult
+    from manymatch.matcher.match_result import MatchResult
 
 #: Verdict on a pair that could not be tried; the others are those of `Confidence`.
 ERROR = "error"

@@ -27,7 +27,7 @@ from manymatch.cli.console import (
     time_text,
 )
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.result import RANK_ONE
+from manymatch.matcher.match_result import RANK_ONE
 
 if TYPE_CHECKING:
     from manymatch.io.pairs import PairList

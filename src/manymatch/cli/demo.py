@@ -16,11 +16,11 @@ from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io.files import local_path, output_folder
 from manymatch.io.pairs import demo_pair
+from manymatch.matcher.match_result import RANK_ONE
 from manymatch.matcher.matcher import Matcher
-from manymatch.matcher.result import RANK_ONE
 
 if TYPE_CHECKING:
-    from manymatch.matcher.result import MatchResult
+    from manymatch.matcher.match_result import MatchResult
 
 EXAMPLE = "Example: manymatch demo --preset classic --out out/demo"
 _RIGHT_DEG = 5.0

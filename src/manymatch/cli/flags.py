@@ -14,7 +14,7 @@ import typer
 from manymatch._validate import suggest
 from manymatch.associate.candidates import Association
 from manymatch.cli.console import print_plain, print_table
-from manymatch.features.config import FeatureConfig
+from manymatch.features.feature_config import FeatureConfig
 from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.options import Options
 

@@ -25,11 +25,11 @@ from manymatch.cli.console import (
 )
 from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
 from manymatch.io.files import name_end, output_folder
+from manymatch.matcher.match_result import FORMATS, check_formats, earlier_result
 from manymatch.matcher.matcher import Matcher, image_names
-from manymatch.matcher.result import FORMATS, check_formats, earlier_result
 
 if TYPE_CHECKING:
-    from manymatch.matcher.result import MatchResult
+    from manymatch.matcher.match_result import MatchResult
 
 HINT = "all pairs of a folder or a list are matched by: manymatch batch FOLDER"
 # Length of the part of a folder's name that one image has; systems limit the whole to 255 bytes.

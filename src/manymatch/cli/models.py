@@ -10,7 +10,7 @@ import typer
 
 from manymatch._validate import count, suggest
 from manymatch.cli.console import Json, print_json, print_plain, print_table
-from manymatch.features.config import NATIVE, NO_DETECTOR
+from manymatch.features.feature_config import NATIVE, NO_DETECTOR
 from manymatch.features.registry import ALIASES, find_model, models
 from manymatch.features.weights import fetch_command, whereabouts
 from manymatch.matcher.config import PRESETS, MatcherConfig, SourceConfig

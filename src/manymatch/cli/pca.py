@@ -13,9 +13,9 @@ import typer
 
 from manymatch.cli import flags
 from manymatch.cli.console import Json, check_images, print_json, print_plain, working
-from manymatch.features.config import NATIVE, FeatureConfig
 from manymatch.features.debias import SpectrumExhaustedWarning, positional_bases
 from manymatch.features.device import choose_device, to_device
+from manymatch.features.feature_config import NATIVE, FeatureConfig
 from manymatch.features.maps import checked_layers, dense_maps
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize

@@ -20,7 +20,7 @@ from manymatch.io.files import output_folder, whole_files, write_text
 from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.result import earlier_result, other_poses
+from manymatch.matcher.match_result import earlier_result, other_poses
 from manymatch.options import Options
 
 EXAMPLE = (

@@ -2,10 +2,10 @@
 
 from manymatch.features.backbones import Backbone
 from manymatch.features.check import BackboneReport, check_backbone
-from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.debias import PositionalBasis
 from manymatch.features.extractor import Extractor, Features
 from manymatch.features.feature_cache import FeatureCache
+from manymatch.features.feature_config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.maps import FeatureMap, dense_maps
 from manymatch.features.matchers import PairMatcher
 from manymatch.features.registry import (

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import count, integer, refusal
-from manymatch.features.config import NATIVE, NO_DETECTOR, FeatureConfig, feature_config
 from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors import Keypoints
 from manymatch.features.device import (
@@ -22,6 +21,7 @@ from manymatch.features.device import (
     weights_hash,
 )
 from manymatch.features.feature_cache import FeatureCache, content_hash
+from manymatch.features.feature_config import NATIVE, NO_DETECTOR, FeatureConfig, feature_config
 from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back

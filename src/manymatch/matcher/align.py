@@ -15,8 +15,8 @@ from manymatch.io.files import output_folder, whole_files, write_text, write_who
 from manymatch.io.image import load_image
 from manymatch.io.matches import to_json
 from manymatch.matcher.config import PRESETS
+from manymatch.matcher.match_result import PairResult
 from manymatch.matcher.matcher import Matcher, Stopwatch, image_names
-from manymatch.matcher.result import PairResult
 
 if TYPE_CHECKING:
     import os

@@ -12,8 +12,8 @@ import tomli_w
 
 from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.associate.candidates import NEAREST, Association
-from manymatch.features.config import FEATURE_PRESETS, NATIVE, NO_DETECTOR, FeatureConfig
 from manymatch.features.device import default_preset
+from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE, NO_DETECTOR, FeatureConfig
 from manymatch.features.matchers import FunctionMatcher
 from manymatch.features.registry import check_matcher, find_matcher, load_matcher, matcher_names
 from manymatch.io.files import as_path, read_text, reading, write_text

@@ -23,7 +23,7 @@ from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.remote import located
 from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
 from manymatch.matcher.config import PRESETS, SETTINGS, MatcherConfig
-from manymatch.matcher.result import MatchResult, RankOneResult
+from manymatch.matcher.match_result import MatchResult, RankOneResult
 from manymatch.options import OptionKeywords, checked_options
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ pytest.importorskip("kornia")
 from kornia.feature import LightGlue  # noqa: E402
 from transformers.utils import logging  # noqa: E402
 
-from manymatch.features.config import FeatureConfig  # noqa: E402
 from manymatch.features.detectors import Keypoints  # noqa: E402
 from manymatch.features.extractor import Extractor, Features  # noqa: E402
+from manymatch.features.feature_config import FeatureConfig  # noqa: E402
 from manymatch.features.matchers import lightglue, matcher_graph  # noqa: E402
 from manymatch.features.registry import find_model, load_matcher  # noqa: E402
 from manymatch.features.tensors import WeightsError  # noqa: E402

@@ -12,8 +12,8 @@ transformers = pytest.importorskip("transformers")
 
 from transformers.utils import logging  # noqa: E402
 
-from manymatch.features.config import FeatureConfig  # noqa: E402
 from manymatch.features.extractor import Extractor  # noqa: E402
+from manymatch.features.feature_config import FeatureConfig  # noqa: E402
 from manymatch.features.matchers import matcher_graph  # noqa: E402
 from manymatch.features.matchers.loftr import (  # noqa: E402
     LoftrSettings,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from manymatch.features import registry
-from manymatch.features.config import FeatureConfig
 from manymatch.features.extractor import Extractor
+from manymatch.features.feature_config import FeatureConfig
 from manymatch.features.matchers import FunctionMatcher, PairMatcher, matcher_graph
 from manymatch.features.registry import find_matcher, matcher_names, register_matcher
 from manymatch.matcher.config import MatcherConfig

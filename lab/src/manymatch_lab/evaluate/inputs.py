@@ -16,9 +16,9 @@ from manymatch.associate.merge import merge_graphs
 from manymatch.batch.batch import pairs_identity
 from manymatch.batch.shards import local_order
 from manymatch.batch.work import Views
-from manymatch.features.config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Features
+from manymatch.features.feature_config import FEATURE_PRESETS, FeatureConfig
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import read_bytes
 from manymatch.io.pairs import Pair

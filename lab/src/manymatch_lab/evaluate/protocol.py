@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from manymatch.associate.candidates import Association
-from manymatch.features.config import FEATURE_PRESETS
+from manymatch.features.feature_config import FEATURE_PRESETS
 from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options
 from manymatch_lab.checks import choice, count

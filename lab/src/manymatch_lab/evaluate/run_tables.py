@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from manymatch.features.config import NO_DETECTOR
+from manymatch.features.feature_config import NO_DETECTOR
 from manymatch_lab.checks import count
 from manymatch_lab.evaluate.run import RunResult
 from manymatch_lab.evaluate.statistics import THRESHOLDS, Spread, auc_spread, macro_spread
