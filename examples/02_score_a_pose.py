@@ -12,9 +12,7 @@ import manymatch as mm
 PHOTOS = Path(__file__).parent / "photos"
 
 graph = mm.io.load_graph(PHOTOS / "candidates.csv")  # between street0.jpg and street3.jpg
-pair = mm.io.read_pairs(PHOTOS / "pairs.txt", PHOTOS)[
-    2
-]  # the cameras and the true pose of these two
+pair = mm.io.read_pairs(PHOTOS / "pairs.txt", PHOTOS)[2]  # their cameras and true pose
 angle = np.deg2rad(2.0)
 turn = np.array([[np.cos(angle), 0, np.sin(angle)], [0, 1, 0], [-np.sin(angle), 0, np.cos(angle)]])
 poses = {
