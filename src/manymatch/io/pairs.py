@@ -27,6 +27,7 @@ from manymatch.io.files import (
     LONGEST_LINE,
     as_folder,
     as_path,
+    check_size,
     limit,
     open_regular,
     reading,
@@ -55,8 +56,6 @@ _LAST_ROW_TOLERANCE = 1e-6
 _ROTATION_TOLERANCE = 1e-3
 # Numbers of a line after the turns: K0, K1 and T_0to1.
 _NUMBERS = 34
-_BYTES_PER_NUMBER = 8
-_MEGABYTE = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,8 +119,11 @@ class Pair:
             missing, given = ("R", "t") if self.R is None else ("t", "R")
             raise ValueError(f"{missing} must be given together with {given}, got None")
         if self.R is not None:
+            t = float_array(self.t, "t", "three numbers, not all zero", (3,))
+            if not t.any():
+                raise refusal("t", "three numbers, not all zero", t.tolist())
             object.__setattr__(self, "R", read_only(_nearest_rotation(self.R)))
-            object.__setattr__(self, "t", read_only(_direction(self.t)))
+            object.__setattr__(self, "t", read_only(t))
 
     @property
     def has_truth(self) -> bool:
@@ -129,11 +131,9 @@ class Pair:
         return self.R is not None
 
     def __repr__(self) -> str:
-        known = [
-            *(["cameras"] if self.camera0 is not None and self.camera1 is not None else []),
-            *(["pose"] if self.has_truth else []),
-        ]
-        return f"Pair({self.name0} - {self.name1}{': ' if known else ''}{', '.join(known)})"
+        cameras = self.camera0 is not None and self.camera1 is not None
+        known = ", ".join(["cameras"] * cameras + ["pose"] * self.has_truth)
+        return f"Pair({self.name0} - {self.name1}{': ' if known else ''}{known})"
 
 
 class PairImage(NamedTuple):
@@ -145,10 +145,9 @@ class PairImage(NamedTuple):
 
 
 class PairList(Sequence[Pair]):
-    """Pairs of a folder of images, each made when it is asked for.
+    """Pairs of images in a folder, each created when it is asked for; slices are lists as well.
 
-    Names are held once an image, so that a million pairs take some 20 MB. Slices are lists of the
-    same kind.
+    The name of an image is held once: a million pairs take some 20 MB.
     """
 
     def __init__(
@@ -201,16 +200,18 @@ class PairList(Sequence[Pair]):
             np.zeros(0, dtype=np.int64) if self._rows is None else np.flatnonzero(self._rows >= 0)
         )
 
-    def numbered(self) -> tuple[list[PairImage], IndexArray]:
-        """Return the images that differ by file or turns, and the (N, 2) numbers of each pair."""
-        return self._numbered
-
     @functools.cached_property
-    def _numbered(self) -> tuple[list[PairImage], IndexArray]:
+    def numbered(self) -> tuple[list[PairImage], IndexArray]:
+        """The images that differ by file or turns, and the (N, 2) numbers of each pair."""
         turns = 0 if self._turns is None else self._turns
-        codes, numbers = _in_order(4 * self._indices.astype(np.int64) + turns)
-        names = [(self._names[code // 4], code % 4) for code in codes.tolist()]
-        return [PairImage(name, self._folder / name, turned) for name, turned in names], numbers
+        codes = 4 * self._indices.astype(np.int64) + turns
+        values, first, inverse = np.unique(codes.ravel(), return_index=True, return_inverse=True)
+        order = np.argsort(first)  # images are numbered as they appear
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        names = [(self._names[code // 4], code % 4) for code in values[order].tolist()]
+        images = [PairImage(name, self._folder / name, turned) for name, turned in names]
+        return images, place[inverse.ravel()].reshape(codes.shape)
 
 
 def numbered(pairs: Sequence[Pair]) -> tuple[list[PairImage], IndexArray]:
@@ -219,24 +220,19 @@ def numbered(pairs: Sequence[Pair]) -> tuple[list[PairImage], IndexArray]:
     Returns
     -------
     images : list of PairImage
-        Those that differ in their name, file or quarter turns.
+        All that differ in name, file or quarter turns.
     numbers : (N, 2) int64 ndarray
         Places in that list of the two images of each pair.
     """
     if isinstance(pairs, PairList):
-        return pairs.numbered()
+        return pairs.numbered
     found: dict[PairImage, int] = {}
-    numbers = np.array(
-        [
-            [
-                found.setdefault(PairImage(pair.name0, pair.path0, pair.rot0), len(found)),
-                found.setdefault(PairImage(pair.name1, pair.path1, pair.rot1), len(found)),
-            ]
-            for pair in pairs
-        ],
-        dtype=np.int64,
-    ).reshape(-1, 2)
-    return list(found), numbers
+    numbers = [
+        found.setdefault(PairImage(*image), len(found))
+        for pair in pairs
+        for image in ((pair.name0, pair.path0, pair.rot0), (pair.name1, pair.path1, pair.rot1))
+    ]
+    return list(found), np.array(numbers, dtype=np.int64).reshape(-1, 2)
 
 
 def posed(pairs: Sequence[Pair]) -> Sequence[int]:
@@ -248,15 +244,6 @@ def posed(pairs: Sequence[Pair]) -> Sequence[int]:
         for place, pair in enumerate(pairs)
         if pair.has_truth or pair.camera0 is not None or pair.camera1 is not None
     ]
-
-
-def _in_order(codes: IndexArray) -> tuple[IndexArray, IndexArray]:
-    """Return the different codes in the order in which they appear, and the place of each there."""
-    values, first, inverse = np.unique(codes.ravel(), return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return values[order], place[inverse.ravel()].reshape(codes.shape)
 
 
 def read_pairs(path: object, images: object) -> PairList:
@@ -275,14 +262,13 @@ def read_pairs(path: object, images: object) -> PairList:
     path : path
         The list, UTF-8 text.
     images : path
-        Folder in which the names are; a name may also be an absolute path. Where the folder is an
-        address of fsspec, such as ``s3://bucket/photos``, all names are below it.
+        Folder that contains the images; a name may also be an absolute path. If the folder is an
+        address such as ``s3://bucket/photos``, all names must be below it.
 
     Returns
     -------
     PairList
-        A sequence of `Pair` in the order of the list; images that do not exist are found out when
-        they are read.
+        A sequence of `Pair` in the order of the list. Whether the images exist is not checked.
 
     Raises
     ------
@@ -301,15 +287,20 @@ def read_pairs(path: object, images: object) -> PairList:
     names: dict[str, int] = {}
     indices, turns, numbers, rows = array("i"), array("b"), array("d"), array("i")
     with reading(as_path(path), _WANT, OSError, ValueError, MemoryError):
-        room = _Room(limit("records"), limit("text_mb"), limit("array_mb"))
+        most, letters = limit("records"), 0
         for number, line in _lines(as_path(path)):
             try:
                 line_names, more = _columns(line)
-                room.take(line_names, more, names)
                 if remote:
                     _ = [folder / name for name in line_names]  # an error for what is not below it
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
+            letters += sum(len(name) for name in line_names if name not in names)
+            if len(rows) >= most:
+                raise too_large("it has more pairs", "records")
+            if letters > limit("text_mb") * 1_000_000:
+                raise too_large("its names have more megabytes", "text_mb")
+            check_size(len(numbers) + len(more), "its matrices")
             for name in line_names:
                 indices.append(names.setdefault(name, len(names)))
             turns.extend(map(int, more[:2]) if more else (0, 0))
@@ -329,28 +320,6 @@ def read_pairs(path: object, images: object) -> PairList:
     )
 
 
-class _Room:
-    """What a list may make the reader hold: pairs, letters of names, numbers."""
-
-    def __init__(self, records: int, text_mb: int, array_mb: int) -> None:
-        self._records, self._letters = records, text_mb * _MEGABYTE
-        self._numbers = array_mb * _MEGABYTE // _BYTES_PER_NUMBER
-
-    def take(
-        self, names: Sequence[str], numbers: Sequence[float], known: Mapping[str, int]
-    ) -> None:
-        """Count a pair; it is an error if there is no room left."""
-        self._records -= 1
-        self._letters -= sum(len(name) for name in names if name not in known)
-        self._numbers -= len(numbers)
-        if self._records < 0:
-            raise too_large("it has more pairs", "records")
-        if self._letters < 0:
-            raise too_large("its names have more megabytes", "text_mb")
-        if self._numbers < 0:
-            raise too_large("its matrices have more megabytes", "array_mb")
-
-
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Go through the lines that are neither empty nor comments, with their numbers."""
     number = 0
@@ -361,7 +330,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             try:
                 line = data.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise ValueError(f"it is no UTF-8 text: {error.reason}") from error
+                raise ValueError(f"it is not UTF-8 text: {error.reason}") from error
             if len(data) == LONGEST_LINE:
                 raise ValueError(f"line {number}: it is longer than {LONGEST_LINE:,} bytes")
             text = line.removesuffix("\n").removesuffix("\r")
@@ -377,14 +346,13 @@ def exhaustive_pairs(folder: object) -> PairList:
     Parameters
     ----------
     folder : path
-        Its files count that end as images do (`IMAGE_SUFFIXES`); hidden ones and subfolders do
-        not.
+        Files that end in one of `IMAGE_SUFFIXES` are its images; hidden files and subfolders are
+        ignored.
 
     Raises
     ------
     ValueError
-        If the folder does not exist or has fewer than two images, or more than a list may have
-        pairs.
+        If the folder does not exist, or has fewer than two images or too many pairs.
     """
     place = as_folder(folder)
     images = sorted(
@@ -412,8 +380,17 @@ def _columns(line: str) -> tuple[list[str], list[float]]:
         raise ValueError(f"it must have {_COLUMNS}, separated by spaces or tabs, got {given}")
     if not rest:
         return names, []
-    turns = [_turn(word, name) for word, name in zip(rest, ("rot0", "rot1"), strict=False)]
-    numbers = [_number(word) for word in rest[2:]]
+    for word, name in zip(rest, ("rot0", "rot1"), strict=False):
+        if word not in {"0", "1", "2", "3"}:
+            raise ValueError(f"{name} must be 0, 1, 2 or 3 quarter turns, got {word!r}")
+    turns, numbers = [int(word) for word in rest[:2]], []
+    for word in rest[2:]:
+        try:
+            numbers.append(float(word))
+        except ValueError:
+            numbers.append(math.nan)
+        if not math.isfinite(numbers[-1]):
+            raise ValueError(f"matrices must hold finite numbers, got {word!r}")
     if numbers:
         Pair(names[0], names[1], Path(), Path(), **_matrices(np.array(numbers)))
     return names, [*turns, *numbers]
@@ -449,22 +426,6 @@ def _split(line: str) -> tuple[list[str], list[str]]:
     return [name for name in fields[:2] if name], fields[2:]
 
 
-def _turn(word: str, name: str) -> int:
-    if word not in {"0", "1", "2", "3"}:
-        raise ValueError(f"{name} must be 0, 1, 2 or 3 quarter turns, got {word!r}")
-    return int(word)
-
-
-def _number(word: str) -> float:
-    try:
-        number = float(word)
-    except ValueError:
-        number = np.nan
-    if not np.isfinite(number):
-        raise ValueError(f"matrices must hold finite numbers, got {word!r}")
-    return number
-
-
 def _nearest_rotation(value: object) -> FloatArray:
     """Check a rounded rotation and make it exact."""
     R = float_array(value, "R", "a 3x3 rotation matrix", (3, 3))
@@ -475,13 +436,6 @@ def _nearest_rotation(value: object) -> FloatArray:
         )
     u, _, vt = np.linalg.svd(R)
     return np.ascontiguousarray(u @ vt)
-
-
-def _direction(value: object) -> FloatArray:
-    t = float_array(value, "t", "three numbers, not all zero", (3,))
-    if not t.any():
-        raise refusal("t", "three numbers, not all zero", t.tolist())
-    return t
 
 
 def demo_pair() -> Pair:
