@@ -102,7 +102,7 @@ def test_a_run_goes_on_and_refuses_another_configuration(tmp_path: Path) -> None
     before = len(asked)
     assert np.isnan(found[0].curves[1, 0].recall[1, 0])
     assert len(pair_curves(dataset, tmp_path, {"k": 1}, curves_of, limit=2)) == 2
-    with pytest.raises(ValueError, match="k 1, and k is 2 now"):
+    with pytest.raises(ValueError, match="k was 1 and is 2 now"):
         pair_curves(dataset, tmp_path, {"k": 2}, curves_of)
     with pytest.raises(ValueError, match="a different pair list"):
         pair_curves(a_set(1, 2, 4), tmp_path, {"k": 1}, curves_of)

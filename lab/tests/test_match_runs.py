@@ -94,7 +94,7 @@ def test_goes_on_and_computes_nothing_twice(tmp_path, fake):
     # The first pairs stay the first pairs, whatever is in the folder.
     part = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path, limit=2)
     np.testing.assert_array_equal(part.distance_px, first.distance_px)
-    with pytest.raises(ValueError, match=r"config.seeds 1, and config.seeds is 2 now"):
+    with pytest.raises(ValueError, match=r"config.seeds was 1 and is 2 now"):
         run_matches(TrueEdgesGraphs(4), quick_config(2), tmp_path)
 
 

@@ -218,7 +218,7 @@ def test_a_folder_of_another_run_is_refused_before_any_set_is_begun(tmp_path):
     other = {"a": replace(CONFIG, seeds=1)}
     with pytest.raises(
         ValueError,
-        match=r"last/a': the folder holds results with config\.seeds 2, and config\.seeds is 1 now",
+        match=r"last/a': the folder holds results of other settings \(config\.seeds was 2 and is 1 now",
     ):
         run_sets([first, SmallGraphs(1, name="last")], other, tmp_path)
     assert first.asked == []

@@ -454,6 +454,7 @@ def run_blocks(
     with contextlib.ExitStack() as stack:
         if executor is None:
             executor = stack.enter_context(_threads(min(workers, len(blocks)), stop))
+        stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         stack.enter_context(_interruptible(stop))
         stack.callback(_drain, run, pending, outcome, stop)
         while (waiting or pending) and not stop.is_set():
@@ -522,10 +523,7 @@ def _threads(workers: int, stop: threading.Event) -> Iterator[Executor]:
     limits = {pool["prefix"]: min(share, pool["num_threads"]) for pool in products.info()}
     pool = concurrent.futures.ThreadPoolExecutor(workers, "manymatch", prepare)
     with products.limit(limits=limits):
-        try:
-            yield pool
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        yield pool
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import secrets
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from manymatch.batch.work import BlockWork
 
-_ADDRESS = re.compile(r"(?P<host>[^\s/@:]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
+_ADDRESS = re.compile(r"([^\s/@:]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 # How long a cluster may take to answer.
 _ANSWER_SECONDS = 10.0
 # How often a task is run again whose process or node was lost.
@@ -56,13 +55,9 @@ def ray_cluster(engine: object, address: object, workers: int) -> RayCluster | N
 class RayCluster:
     """A Ray cluster for batches, connected to when it is first needed.
 
-    Parameters
-    ----------
-    address : str, optional
-        "auto" for the cluster of this machine, or "host:port" of its head node; by default Ray is
-        started here, and stopped by `close`. A process that is connected to Ray already uses that.
-    workers : int
-        Blocks in work at the same time, 0 for one per CPU of the cluster.
+    `address` is "auto" for the cluster of this machine, or "host:port" of its head node; without it
+    Ray is started here, and stopped by `close`. A process that is connected to Ray already uses
+    that. `workers` blocks are in work at the same time, 0 for one per CPU of the cluster.
     """
 
     def __init__(self, address: object, workers: int) -> None:
@@ -71,17 +66,18 @@ class RayCluster:
             # it is imported.
             os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self._ray = require("ray", 'engine "ray"', "ray")
-        self._found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-        if not (address in (None, "auto") or self._found):
+        known = address in (None, "auto")
+        if not (known or (isinstance(address, str) and _ADDRESS.fullmatch(address))):
             raise refusal("address", 'left out, "auto" or "host:port" of a Ray cluster', address)
-        self._address, self._workers = address, workers
-        self._own = False
+        self._address, self._workers, self._own = address, workers, False
+        where = "of this machine" if address == "auto" else f"at {address}"
+        self._name = "a local Ray" if address is None else f"the Ray cluster {where}"
 
     def connect(self) -> Any:
         """Return the module ray, connected."""
         ray = self._ray
         if ray.is_initialized():
-            if self._found and not self._own:
+            if self._address not in (None, "auto") and not self._own:
                 raise ValueError(
                     "address must be left out where this process is connected to Ray already, got "
                     f"{self._address!r}"
@@ -90,11 +86,8 @@ class RayCluster:
         more: dict[str, Any] = {"address": self._address}
         if self._address is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            more = {
-                "address": "local",
-                "num_cpus": self._workers or usable_cores(),
-                "include_dashboard": False,
-            }
+            cpus = self._workers or usable_cores()
+            more = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
         else:
             self._check_reachable()
         try:
@@ -105,24 +98,9 @@ class RayCluster:
         self._own = True
         return ray
 
-    @property
-    def _name(self) -> str:
-        if self._address is None:
-            return "a local Ray"
-        where = "of this machine" if self._address == "auto" else f"at {self._address}"
-        return f"the Ray cluster {where}"
-
     def _check_reachable(self) -> None:
         """Refuse a cluster that does not answer; Ray itself would wait for minutes and exit."""
-        where = []
-        if self._found:
-            host, port = self._found["host"].strip("[]"), int(self._found["port"])
-            try:
-                socket.create_connection((host, port), timeout=_ANSWER_SECONDS).close()
-            except (OSError, OverflowError) as error:
-                reason = getattr(error, "strerror", None) or str(error)
-                raise ConnectionError(f"{self._name} cannot be reached: {reason}") from error
-            where = ["--address", str(self._address)]
+        where = [] if self._address == "auto" else ["--address", str(self._address)]
         command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", *where]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=_ANSWER_SECONDS)  # noqa: S603
@@ -150,9 +128,9 @@ class RayCluster:
     def executor(self, do_block: BlockWork) -> tuple[RayExecutor, int]:
         """Return what runs blocks on the cluster, and how many it is given at a time."""
         ray = self.connect()
-        return RayExecutor(ray, do_block), self._workers or 2 * max(
-            1, int(ray.cluster_resources().get("CPU", 1))
-        )
+        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        # Tasks that wait keep the workers busy, and tell an autoscaler that there is more to do.
+        return RayExecutor(ray, do_block), self._workers or 2 * cpus
 
     def close(self) -> None:
         """Disconnect, and stop what was started."""
