@@ -93,144 +93,86 @@ def test_good_ones_pass(kind, layer):
     assert str(report) == f"filters, layer {report.layer}: no problems found."
 
 
-class Shuffled(Good):
-    def change(self, value):
-        rows, columns = value.shape[2:]
-        order = torch.randperm(rows * columns, generator=torch.Generator().manual_seed(3))
-        return value.flatten(2)[:, :, order].unflatten(2, (rows, columns))
+def grid(value):
+    return tuple(value.shape[2:])
 
 
-class Transposed(Good):
-    def change(self, value):
-        return value.transpose(2, 3)
+def shuffled(value):
+    order = torch.randperm(value[0, 0].numel(), generator=torch.Generator().manual_seed(3))
+    return value.flatten(2)[:, :, order].unflatten(2, grid(value))
 
 
-class TransposedReading(Good):
+def read_in_columns(value):
     """Tokens in column order, read in row order: the shape is right."""
-
-    def change(self, value):
-        rows, columns = value.shape[2:]
-        return value.transpose(2, 3).flatten(2).unflatten(2, (rows, columns))
+    return value.transpose(2, 3).flatten(2).unflatten(2, grid(value))
 
 
-class PrefixKept(Good):
+def prefix_kept(value):
     """One prefix token taken for the first cell; the last cell falls off."""
-
-    def change(self, value):
-        rows, columns = value.shape[2:]
-        flat = torch.cat([value.mean(dim=(2, 3), keepdim=True).flatten(2), value.flatten(2)], dim=2)
-        return flat[:, :, : rows * columns].unflatten(2, (rows, columns))
+    flat = torch.cat([value.mean(dim=(2, 3), keepdim=True).flatten(2), value.flatten(2)], dim=2)
+    return flat[:, :, :-1].unflatten(2, grid(value))
 
 
-class OffByOne(Good):
-    def change(self, value):
-        return torch.roll(value, 1, dims=3)
+def off_by_one(value):
+    return torch.roll(value, 1, dims=3)
 
 
-class CentrePadded(Good):
-    """The image in the middle of a frame that is half a patch larger on every side."""
-
-    def forward(self, pixels, layers, norm):
-        rows, columns = pixels.shape[2] // 8, pixels.shape[3] // 8
-        padded = torch.nn.functional.pad(pixels, (4, 4, 4, 4))
-        maps = super().forward(padded, layers, norm)
-        return {k: value[:, :, :rows, :columns] for k, value in maps.items()}
-
-
-class WrongOrigin(Good):
-    origin = 11.5
-
-
-class WrongDim(Good):
-    dim = 15
-
-    def __init__(self):
-        super().__init__()
-        self.module = torch.nn.ModuleList(
-            [torch.nn.Conv2d(3, 16, 8, 8), torch.nn.Conv2d(16, 16, 1)]
-        )
-        self.module.eval()
-
-
-class NotFinite(Good):
-    def change(self, value):
-        return value / torch.zeros_like(value)
-
-
-class Constant(Good):
-    def change(self, value):
-        return torch.ones_like(value)
-
-
-class Noisy(Good):
-    def change(self, value):
-        return value + torch.randn_like(value)
-
-
-class BatchDependent(Good):
-    """Normalised over the batch."""
-
-    def change(self, value):
-        return value - 0.5 * value.mean(dim=0, keepdim=True)
-
-
-class OneSize(Good):
+def one_size(value):
     """Only for the grid of its position embedding."""
-
-    def change(self, value):
-        if value.shape[2] < 5:
-            raise RuntimeError("position embedding does not fit\nat all")
-        return value
+    if value.shape[2] < 5:
+        raise RuntimeError("position embedding does not fit\nat all")
+    return value
 
 
-class OnlyLast(Good):
-    """Forgets the other layers, and numbers what it returns by what was asked."""
-
-    def forward(self, pixels, layers, norm):
-        return super().forward(pixels, layers, norm) if len(layers) == 1 else {}
-
-
-class OnlyTensor(Good):
-    def forward(self, pixels, layers, norm):
-        return super().forward(pixels, layers, norm)[layers[0]]
+def centre_padded(self, pixels, layers, norm):
+    """The image in the middle of a frame that is half a patch larger on every side."""
+    rows, columns = pixels.shape[2] // 8, pixels.shape[3] // 8
+    padded = torch.nn.functional.pad(pixels, (4, 4, 4, 4))
+    maps = Good.forward(self, padded, layers, norm)
+    return {k: value[:, :, :rows, :columns] for k, value in maps.items()}
 
 
-class Training(Good):
-    def __init__(self):
-        super().__init__()
-        self.module.train()
+def only_one_layer(self, pixels, layers, norm):
+    return Good.forward(self, pixels, layers, norm) if len(layers) == 1 else {}
 
 
-class BadNumbers(Good):
-    mean, std = (0.5, 0.5), (0.0, 1.0, 1.0)
+def only_tensor(self, pixels, layers, norm):
+    return Good.forward(self, pixels, layers, norm)[layers[0]]
 
 
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        (Shuffled, "must shift the map alike"),
-        (Shuffled, "must change the map most at its cell"),
-        (Transposed, r"must have shape \(1, 16, 9, 13\), got \(1, 16, 13, 9\)"),
-        (TransposedReading, "must shift the map alike"),
-        (PrefixKept, r"the change lies \+1.0 cells along x and \+0.0 along y"),
-        (OffByOne, r"the change lies \+1.0 cells along x"),
-        (CentrePadded, "must change the map most at its cell"),
-        (WrongOrigin, r"the change lies \+1.0 cells along x and \+1.0 along y"),
-        (WrongDim, r"must have shape \(1, 15, 9, 13\)"),
-        (NotFinite, "must be finite"),
-        (Constant, "must vary over an image"),
-        (Noisy, "the same map twice"),
-        (BatchDependent, "alone and in a batch"),
-        (OneSize, "it raised RuntimeError: position embedding does not fit at all"),
-        (OnlyLast, "when others are asked for with it"),
-        (OnlyTensor, "must return a dict of layer to tensor, got Tensor"),
-        (Training, "evaluation mode"),
-        (BadNumbers, "mean must be three numbers"),
-        (BadNumbers, "std must be three positive numbers"),
-    ],
-)
-def test_broken_ones_are_caught(kind, says):
-    report = check_backbone(kind())
+def change(function):
+    """Change the maps of a good backbone."""
+    return {"change": lambda _, value: function(value)}
+
+
+BROKEN = [
+    (change(shuffled), "must shift the map alike"),
+    (change(shuffled), "must change the map most at its cell"),
+    (
+        change(lambda v: v.transpose(2, 3)),
+        r"must have shape \(1, 16, 9, 13\), got \(1, 16, 13, 9\)",
+    ),
+    (change(read_in_columns), "must shift the map alike"),
+    (change(prefix_kept), r"the change lies \+1.0 cells along x and \+0.0 along y"),
+    (change(off_by_one), r"the change lies \+1.0 cells along x"),
+    ({"forward": centre_padded}, "must change the map most at its cell"),
+    ({"origin": 11.5}, r"the change lies \+1.0 cells along x and \+1.0 along y"),
+    (change(lambda v: v[:, 1:]), r"must have shape \(1, 16, 9, 13\), got \(1, 15, 9, 13\)"),
+    (change(lambda v: v / torch.zeros_like(v)), "must be finite"),
+    (change(torch.ones_like), "must vary over an image"),
+    (change(lambda v: v + torch.randn_like(v)), "the same map twice"),
+    (change(lambda v: v - 0.5 * v.mean(dim=0, keepdim=True)), "alone and in a batch"),
+    (change(one_size), "it raised RuntimeError: position embedding does not fit at all"),
+    ({"forward": only_one_layer}, "when others are asked for with it"),
+    ({"forward": only_tensor}, "must return a dict of layer to tensor, got Tensor"),
+    ({"mean": (0.5, 0.5)}, "mean must be three numbers"),
+    ({"std": (0.0, 1.0, 1.0)}, "std must be three positive numbers"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), BROKEN)
+def test_broken_ones_are_caught(changes, says):
+    report = check_backbone(type("Broken", (Good,), changes)())
     assert not report.ok
     text = str(report)
     assert text.startswith("filters, layer ")
@@ -238,10 +180,16 @@ def test_broken_ones_are_caught(kind, says):
     assert re.search(says, text), text
 
 
+def test_a_module_in_training_is_caught():
+    backbone = Good()
+    backbone.module.train()
+    assert "evaluation mode" in str(check_backbone(backbone))
+
+
 def test_position_does_not_hide_a_wrong_order():
     class Both(Positional):
         def change(self, value):
-            return OffByOne.change(self, super().change(value))
+            return off_by_one(super().change(value))
 
     assert not check_backbone(Both()).ok
 

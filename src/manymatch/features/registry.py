@@ -105,7 +105,7 @@ _models: dict[str, Model] = {}
 _backbones: dict[str, tuple[Callable[..., Backbone], bool]] = {}
 _matchers: dict[str, type[PairMatcher] | FunctionMatcher] = {}
 # Our own factories that are not in the catalogue.
-_OWN_PREFIXES = {"hf": "backbones.hub:load_hub", "timm": "backbones.timm:load_timm"}
+_OWN_PREFIXES = {"hf": "backbones.hub:load_hub", "timm": "backbones.hub:load_timm"}
 _OWN_MATCHERS = {
     "lightglue": "matchers.lightglue:LightGlue",
     "loftr": "matchers.loftr:Loftr",

@@ -1,13 +1,15 @@
-"""Any vision transformer of transformers, as ``hf:<id>`` or ``hf:<folder>``."""
+"""Any vision transformer of transformers (``hf:<id or folder>``) or of timm (``timm:<model>``)."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch.features.backbones import IMAGENET_MEAN, IMAGENET_STD
+from manymatch._validate import suggest
+from manymatch.features.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from manymatch.features.backbones.transformers import (
     TokenBackbone,
     load_network,
@@ -18,11 +20,15 @@ from manymatch.features.backbones.transformers import (
 from manymatch.features.device import require_torch
 from manymatch.features.registry import Model
 from manymatch.features.tensors import WeightsError, first_line
-from manymatch.features.weights import RANDOM, find_weights
+from manymatch.features.weights import RANDOM, find_weights, load_weights
 from manymatch.io.files import read_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
+
+    from manymatch.features.tensors import State
 
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 _IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
@@ -82,23 +88,69 @@ def load_hub(model: str, weights: object = None, offline: bool = False) -> HubBa
         raise WeightsError(
             f"model must be a folder with a config.json where weights are random, got {name!r}"
         )
-    config = _vision_config(transformers, folder, name)
-    network = _network(transformers, config, name)
-    mean, std = _normalisation(folder, config, name)
-    patch_size = _patch_size(config, name)
-    # Files hold text encoders and heads under many names: any key may be too many.
-    module = load_network(network, config, source, name, spare=("",), dispensable=_HEADS)
-    blocks = _blocks(module, config, name)
-    parts = dict(module.named_children())
-    norm = next((parts[name] for name in _NORMS if name in parts), None)
-    dim, licence = config.hidden_size, record.licence
-    backbone = HubBackbone(name, module, blocks, norm, patch_size, dim, 0, licence)
-    backbone.mean, backbone.std = mean, std
-    backbone.prefix = _try(backbone)
+    if not (folder / "config.json").is_file():
+        raise WeightsError(
+            f"weights of {name!r} must be a folder with a config.json, got {str(folder)!r}"
+        )
+    config = read_config(transformers.AutoConfig, folder)
+    # The image encoder may be a part of a larger model.
+    config = getattr(config, "vision_config", config)
+    if config.model_type == "vit_mae":
+        config.mask_ratio = 0.0
+    try:
+        backbone = _made(transformers, config, source, record)
+        backbone.mean, backbone.std = _normalisation(folder, config.model_type)
+        backbone.prefix = _prefix_of(backbone)
+    except _NotUnderstood as error:
+        raise ValueError(
+            f"model must be a vision transformer that transformers knows, got {name!r} ({error})"
+        ) from None
     return backbone
 
 
-def _try(backbone: HubBackbone) -> int:
+class _NotUnderstood(Exception):  # noqa: N818 (its text is the end of another sentence)
+    """A model is not a plain vision transformer; the text says why."""
+
+
+def _made(transformers: Any, config: Any, source: Any, record: Model) -> HubBackbone:
+    """Make the network, which must want nothing but pixels, and find its blocks."""
+    kind = config.model_type
+    try:
+        network = transformers.MODEL_MAPPING[type(config)]
+    except KeyError:
+        raise _NotUnderstood(f"{kind} has no plain network") from None
+    takes = inspect.signature(network.forward).parameters
+    needed = (p for p in takes.values() if p.default is p.empty)
+    more = [p.name for p in needed if p.kind is p.POSITIONAL_OR_KEYWORD]
+    more = [name for name in more if name not in {"self", "pixel_values"}]
+    if "pixel_values" not in takes:
+        raise _NotUnderstood(f"{kind} takes no images")
+    if more:
+        raise _NotUnderstood(f"{kind} also wants {', '.join(more)}")
+    patch = getattr(config, "patch_size", None)
+    sides = set(patch) if isinstance(patch, list | tuple) else {patch}
+    if len(sides) != 1 or not all(isinstance(side, int) for side in sides):
+        raise _NotUnderstood(f"its patch size is {patch!r}")
+    # Files hold text encoders and heads under many names, which are not used.
+    module: Any = load_network(
+        network, config, source, record.name, spare=("",), dispensable=_HEADS
+    )
+    depth, dim = (getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size"))
+    lists = [
+        part
+        for part in module.modules()
+        if isinstance(part, require_torch().nn.ModuleList)
+        and len(part) == depth
+        and len({type(block) for block in part}) == 1
+    ]
+    if len(lists) != 1 or not isinstance(dim, int):
+        raise _NotUnderstood(f"it has {len(lists)} lists of {depth} blocks")
+    norm = next((getattr(module, name) for name in _NORMS if hasattr(module, name)), None)
+    size = int(sides.pop())
+    return HubBackbone(record.name, module, lists[0], norm, size, dim, 0, record.licence)
+
+
+def _prefix_of(backbone: HubBackbone) -> int:
     """Run a small black image through all blocks and count the tokens before the patches."""
     torch = require_torch()
     rows, columns = 3, 4
@@ -108,104 +160,120 @@ def _try(backbone: HubBackbone) -> int:
             inputs = backbone.inputs(torch.zeros(1, 3, *size))
             ends = run_blocks(backbone.module, backbone.blocks, [1, backbone.num_layers], inputs)
     except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
-        why = f"it does not run alone: {first_line(error)}"
-        raise _not_understood(backbone.name, why) from None
+        raise _NotUnderstood(f"it does not run alone: {first_line(error)}") from None
     shapes: set[tuple[int, ...]] = {tuple(tokens.shape) for tokens in ends.values()}
     for prefix in range(_MOST_PREFIX_TOKENS + 1):
         if shapes == {(1, prefix + rows * columns, backbone.dim)}:
             return prefix
     found = " and ".join(map(str, sorted(shapes)))
-    raise _not_understood(
-        backbone.name, f"for {rows} x {columns} patches its blocks return shapes {found}"
-    )
+    raise _NotUnderstood(f"for {rows} x {columns} patches its blocks return shapes {found}")
 
 
-def _vision_config(transformers: Any, folder: Path, name: str) -> Any:
-    """Read the configuration of the image encoder, which may be a part of a larger model."""
-    if not (folder / "config.json").is_file():
-        raise WeightsError(
-            f"weights of {name!r} must be a folder with a config.json, got {str(folder)!r}"
-        )
-    config = read_config(transformers.AutoConfig, folder)
-    config = getattr(config, "vision_config", config)
-    if config.model_type == "vit_mae":
-        config.mask_ratio = 0.0
-    return config
-
-
-def _network(transformers: Any, config: Any, name: str) -> Any:
-    """Find the class, which must want nothing but pixels."""
-    try:
-        network = transformers.MODEL_MAPPING[type(config)]
-    except KeyError:
-        raise _not_understood(name, f"{config.model_type} has no plain network") from None
-    takes = inspect.signature(network.forward).parameters
-    more = [
-        key
-        for key, parameter in takes.items()
-        if parameter.default is parameter.empty
-        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        and key not in {"self", "pixel_values"}
-    ]
-    if "pixel_values" not in takes:
-        raise _not_understood(name, f"{config.model_type} takes no images")
-    if more:
-        raise _not_understood(name, f"{config.model_type} also wants {', '.join(more)}")
-    return network
-
-
-def _patch_size(config: Any, name: str) -> int:
-    patch = getattr(config, "patch_size", None)
-    sides = set(patch) if isinstance(patch, list | tuple) else {patch}
-    if len(sides) != 1 or not all(isinstance(side, int) for side in sides):
-        raise _not_understood(name, f"its patch size is {patch!r}")
-    return int(sides.pop())
-
-
-def _blocks(module: torch.nn.Module, config: Any, name: str) -> Any:
-    """Find the one list of blocks that is as long as the configuration says."""
-    torch = require_torch()
-    depth = getattr(config, "num_hidden_layers", None)
-    lists = [
-        part
-        for part in module.modules()
-        if isinstance(part, torch.nn.ModuleList)
-        and len(part) == depth
-        and len({type(block) for block in part}) == 1
-    ]
-    if len(lists) != 1 or not isinstance(getattr(config, "hidden_size", None), int):
-        raise _not_understood(name, f"it has {len(lists)} lists of {depth} blocks")
-    return lists[0]
-
-
-def _normalisation(
-    folder: Path, config: Any, name: str
-) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+def _normalisation(folder: Path, kind: str) -> Any:
     """Mean and standard deviation that the network was trained with."""
-    if config.model_type in _NORMALISE_THEMSELVES:
-        return _UNIT
     file = folder / "preprocessor_config.json"
-    if file.is_file():
-        try:
-            content = json.loads(read_text(file, "a JSON file"))
-        except (ValueError, RecursionError) as error:
-            raise _not_understood(name, f"its {file.name} cannot be read: {error}") from None
-        if isinstance(content, dict) and not content.get("do_normalize", True):
-            return _UNIT
-        try:
-            mean, std = (tuple(map(float, content[key])) for key in ("image_mean", "image_std"))
-        except (KeyError, TypeError, ValueError):
-            mean = std = ()
-        if len(mean) != 3 or len(std) != 3:
-            raise _not_understood(name, f"its {file.name} lacks image_mean and image_std of RGB")
-        return mean, std
-    known = _INPUTS.get(config.model_type)
-    if known is None:
-        raise _not_understood(name, "no preprocessor_config.json says how images are normalised")
-    return known
+    if kind in _NORMALISE_THEMSELVES:
+        return _UNIT
+    if not file.is_file():
+        if kind not in _INPUTS:
+            raise _NotUnderstood("no preprocessor_config.json says how images are normalised")
+        return _INPUTS[kind]
+    try:
+        content = json.loads(read_text(file, "a JSON file"))
+    except (ValueError, RecursionError) as error:
+        raise _NotUnderstood(f"its {file.name} cannot be read: {error}") from None
+    if isinstance(content, dict) and not content.get("do_normalize", True):
+        return _UNIT
+    try:
+        mean, std = (tuple(map(float, content[key])) for key in ("image_mean", "image_std"))
+    except (KeyError, TypeError, ValueError):
+        mean = std = ()
+    if len(mean) != 3 or len(std) != 3:
+        raise _NotUnderstood(f"its {file.name} lacks image_mean and image_std of RGB")
+    return mean, std
 
 
-def _not_understood(name: str, why: str) -> ValueError:
-    return ValueError(
-        f"model must be a vision transformer that transformers knows, got {name!r} ({why})"
-    )
+class TimmBackbone(Backbone):
+    """A vision transformer of timm, which itself knows how to return its blocks."""
+
+    def __init__(self, name: str, module: Any, licence: str) -> None:
+        self.name, self.module, self.licence = name, module, licence
+        self.patch_size = int(module.patch_embed.patch_size[0])
+        self.dim = int(module.embed_dim)
+        self.num_layers = len(module.blocks)
+        self.mean = tuple(module.pretrained_cfg["mean"])
+        self.std = tuple(module.pretrained_cfg["std"])
+
+    def forward(
+        self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
+    ) -> dict[int, torch.Tensor]:
+        """Compute maps; see `Backbone.forward`."""
+        module: Any = self.module
+        maps = module.forward_intermediates(
+            pixels,
+            indices=[layer - 1 for layer in layers],
+            norm=norm,
+            stop_early=True,
+            output_fmt="NCHW",
+            intermediates_only=True,
+        )
+        return dict(zip(layers, maps, strict=True))
+
+
+def load_timm(model: str, weights: object = None, offline: bool = False) -> TimmBackbone:
+    """Make a model of timm by its name there, with a tag for particular weights or without."""
+    require_torch()
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:
+        raise ModuleNotFoundError(
+            "backbones of timm need timm and a torchvision that fits torch: "
+            f'pip install "manymatch[timm]" ({error})'
+        ) from error
+    module = _create(timm, model)
+    facts = module.pretrained_cfg
+    licence = str(facts.get("license") or "unknown")
+    record = Model(f"timm:{model}", "backbone", "timm", hub_id=_hub_id(facts), licence=licence)
+
+    def own_keys(state: State) -> State:
+        """Bring a checkpoint to the keys and sizes of the network, and drop its classifier."""
+        convert = getattr(sys.modules[type(module).__module__], "checkpoint_filter_fn", None)
+        heads = facts.get("classifier") or ()
+        heads = (heads,) if isinstance(heads, str) else heads
+        dropped = tuple(f"{head}." for head in heads) or ("\0",)
+        state = state if convert is None else convert(state, module)
+        return {key: value for key, value in state.items() if not key.startswith(dropped)}
+
+    load_weights(record, lambda: module, weights, offline, convert=own_keys)
+    return TimmBackbone(record.name, module, licence)
+
+
+def _create(timm: Any, name: str) -> Any:
+    """Make the network without its classifier, if it is a plain ViT for images of any size."""
+    if not timm.is_model(name):
+        known = timm.list_models()
+        raise ValueError(f"model must be one that timm lists{suggest(name, known)}, got {name!r}")
+    try:
+        module = timm.create_model(name, num_classes=0, dynamic_img_size=True)
+    except TypeError:
+        module = None
+    patch = getattr(getattr(module, "patch_embed", None), "patch_size", None)
+    plain = all(hasattr(module, part) for part in ("blocks", "embed_dim", "forward_intermediates"))
+    why = "" if patch and plain else "it wants one size, or is built otherwise"
+    if not why and patch[0] != patch[1]:
+        why = f"its patches are {patch[0]} x {patch[1]} pixels, not square"
+    if why:
+        raise ValueError(
+            "model must be a vision transformer of timm for images of any size, got "
+            f"{name!r} ({why})"
+        )
+    return module
+
+
+def _hub_id(facts: Any) -> str | None:
+    """Repository of the weights; a trailing slash stands for the model's own name."""
+    hub_id = facts.get("hf_hub_id")
+    if not hub_id or not hub_id.endswith("/"):
+        return hub_id or None
+    tag = facts.get("tag")
+    return f"{hub_id}{facts['architecture']}{'.' + tag if tag else ''}"
