@@ -5,12 +5,13 @@ import itertools
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import numpy as np
 import pytest
 
 from manymatch import _core
-from manymatch.cli.app import COMMANDS
+from manymatch.cli.app import COMMANDS, LAB_COMMANDS
 from tests.support.command import one_sentence, run
 
 MAIN = "from manymatch.cli.app import main; main()"
@@ -167,3 +168,13 @@ def test_a_name_that_is_no_text_can_be_printed(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith(b"manymatch: image0 must be an image file, got '\\udcff.jpg'")
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", LAB_COMMANDS)
+def test_commands_of_the_lab_need_its_package(name, monkeypatch):
+    assert run(name, "--help").exit_code == 0
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: ())
+    sentence = one_sentence(run(name, "--help"))
+    assert f"manymatch {name} needs the package manymatch-lab" in sentence
+    assert "pip install ./lab" in sentence
+    assert name in run("--help").stdout

@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -141,7 +143,7 @@ def test_settings_by_keyword():
         ({"gms": 1}, "gms must be"),
         ({"keep": -1}, "keep must be"),
         ({"options": 3}, "options must be"),
-        ({"options": {"sed": 3}}, "sed is no field"),
+        ({"options": {"sed": 3}}, "sed is not a field"),
         ({"max_keypoints": 0}, "max_keypoints must be"),
         ({"layer": 3}, "layer must be left out"),
         ({"precision": "bfloat16"}, "precision must be left out"),
@@ -279,3 +281,33 @@ def test_default_preset_says_why(monkeypatch):
     assert MatcherConfig.of(detector="sift", descriptor="sift").preset == "embedded"
     assert MatcherConfig.of(k=3).preset == "fused"
     assert MatcherConfig.of("embedded").notes == ()
+
+
+def test_making_a_configuration_loads_nothing():
+    """Names are checked against the registry: no matcher is made and torch is not imported."""
+    code = (
+        "import sys\n"
+        "from manymatch import MatcherConfig\n"
+        "from manymatch.features import registry\n"
+        "from manymatch.matcher import config\n"
+        "registry.load_matcher = config.load_matcher = None\n"
+        "for name in config.PRESETS: MatcherConfig.of(name, k=3).needs_torch\n"
+        "print(sorted({'torch', 'cv2', 'kornia', 'transformers'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(  # noqa: S603 - fixed arguments
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_written_form_is_one(tmp_path):
+    for sources in (["classic"], ["classic", "embedded"]):
+        config = MatcherConfig.of(sources=sources)
+        content = tomllib.loads(config.to_toml())
+        assert list(content) == ["preset", "sources", "estimation"]
+        assert [source["name"] for source in content["sources"]] == sources
+    (tmp_path / "a.toml").write_text('preset = "classic"\n[features]\nlongest = 640\n')
+    config = MatcherConfig.load(tmp_path / "a.toml")
+    assert config == MatcherConfig.of(
+        sources=[{"name": "classic", "detector": "sift"}], longest=640
+    )

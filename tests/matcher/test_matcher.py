@@ -41,6 +41,7 @@ def test_the_pose_is_found(pair, result):
     assert result.estimate.success
     assert pose_error_deg(result.estimate.pose, pair.pose.R, pair.pose.t) < 2.0
     assert result.confidence.verdict == "solved"
+    assert bool(result)
     assert result.keypoints0.shape == (400, 2)
     assert result.timing["total"] >= result.timing["features"] > 0
     assert "Solved: " in str(result)
@@ -169,6 +170,7 @@ def test_images_with_nothing_on_them(matcher, shape):
     blank = np.zeros(shape, np.uint8)
     found = matcher.match(blank, blank)
     assert not found.estimate.success
+    assert not found
     assert found.confidence.verdict == "failed"
     assert str(found).startswith("Failed: No pose was found: no keypoints in image 0 and image 1.")
     json.dumps(found.to_dict(), allow_nan=False)
