@@ -183,7 +183,7 @@ def test_lists_that_are_too_long_are_refused(read, monkeypatch, variable, says):
     text = {
         "RECORDS": "a b\n" * 3,
         "TEXT_MB": f"{'a' * 600_000} b\n{'c' * 600_000} b\n",
-        "ARRAY_MB": f"{GOOD}\n" * 3473,
+        "ARRAY_MB": f"{GOOD}\n" * 3700,
     }[variable]
     monkeypatch.setenv(f"MANYMATCH_MAX_{variable}", "2" if variable == "RECORDS" else "1")
     with pytest.raises(ValueError, match=says):
