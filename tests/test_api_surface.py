@@ -19,7 +19,7 @@ PUBLIC = {
     "estimate_absolute_pose", "estimate_fundamental", "estimate_homography", "estimate_many",
     "estimate_relative_pose", "estimate_rigid_transform", "estimate_similarity", "features",
     "gms_filter", "io", "match", "merge_coincident", "merge_graphs", "pose_auc",
-    "pose_error_deg", "read_matches", "score_pose", "viz",
+    "pose_error_deg", "read_matches", "run_batch", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -178,7 +178,7 @@ def test_data_set_names():
 def test_interchange_names():
     assert set(manymatch.io.__all__) == {
         "AlternativePose", "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter",
-        "ImageRecord", "MatchStore", "Pair",
+        "ImageRecord", "Pair",
         "PairMatches", "camera_of_image", "demo_pair", "exhaustive_pairs",
         "exif_focal", "graph_from_matches", "load_graph", "load_image", "read_associations_csv",
         "read_cameras", "read_colmap_database", "read_hloc", "read_images", "read_matches_npz",
