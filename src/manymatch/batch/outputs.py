@@ -389,7 +389,7 @@ def read_matches(path: object) -> MatchStore:
         if not isinstance(known.get(name), kind):
             raise refusal(f"{RUN}: {name!r}", want, known.get(name))
     columns = schema(with_rank_one=known.get("with_rank_one") is True, matches=True)
-    run = Run(folder, known, None, columns, known["parts"], str(known["digest"]))
+    run = Run(folder, known, None, columns, known["parts"])
     return MatchStore(run, known["provenance"])
 
 

@@ -159,8 +159,8 @@ def stop_point() -> None:
 class Run:
     """The parts of a run; see the module. It can be sent to other processes.
 
-    `blocks` are the items of each block, None for a reader that does not know them. `digest` is of
-    the header, and every part has it. `notes` are sentences about parts that were set aside.
+    `blocks` are the items of each block, None for a reader that does not know them. Every part has
+    the digest of the header, as ``run.json`` has. `notes` tell of parts that were set aside.
     """
 
     def __init__(
@@ -170,11 +170,11 @@ class Run:
         blocks: Sequence[IndexArray] | None,
         schema: Any = None,
         name: str = "parts",
-        digest: str | None = None,
     ) -> None:
         self.folder, self.header, self.blocks, self.schema = folder, header, blocks, schema
         self.parts, self.notes = folder / name, list[str]()
-        self.digest = digest or hashlib.sha256(_json(header).encode()).hexdigest()
+        known = header.get("digest")
+        self.digest = known or hashlib.sha256(_json(header).encode()).hexdigest()
 
     def path(self, block: int) -> Path:
         """Where the part of a block is, or will be."""

@@ -59,8 +59,9 @@ def read_records(folder: Path) -> tuple[dict[str, Any], list[Record]] | None:
     header = read_run(folder)
     if header is None:
         return None
-    header.pop("format", None)
     records = Run(folder, header, None).rows()
+    for name in ("format", "digest"):
+        header.pop(name, None)
     return header, sorted(records, key=lambda record: record["index"])
 
 
