@@ -171,7 +171,7 @@ def test_noisy_points_on_a_line_have_no_model(case, method):
         ({"proposals": np.ones((30, 1), bool)}, "proposals must be a boolean array"),
         ({"proposals": np.arange(30)}, "proposals must be a boolean array"),
         ({"proposals": "all"}, "proposals must be a boolean array"),
-        ({"sed": 1}, "sed is no argument .* did you mean 'seed'"),
+        ({"sed": 1}, "sed is neither an argument .* did you mean 'seed'"),
         ({"options": Options(guidance=0.5)}, "ranks"),
     ],
 )

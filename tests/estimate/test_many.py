@@ -126,7 +126,7 @@ def test_bad_problems_are_one_sentence(problems, message):
         ({"options": 3}, "options must be"),
         ({"options": [QUICK] * 2}, "options must be .* a sequence of 1 Options"),
         ({"threads": -1}, "threads must be"),
-        ({"sead": 1}, "sead is no argument .* did you mean 'seed'"),
+        ({"sead": 1}, "sead is neither an argument .* did you mean 'seed'"),
     ],
 )
 def test_bad_settings_are_one_sentence(settings, message):

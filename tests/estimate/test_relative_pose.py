@@ -121,7 +121,7 @@ def test_a_misspelt_keyword_is_one_sentence(keyword, meant):
         lambda **given: manymatch.estimate_homography(GRAPH, **given),
         lambda **given: manymatch.score_pose(GRAPH, K, K, POSE, **given),
     ):
-        with pytest.raises(ValueError, match=f"^{keyword} is no .*did you mean '{meant}'"):
+        with pytest.raises(ValueError, match=f"^{keyword} is neither .*did you mean '{meant}'"):
             call(**{keyword: 3})
 
 

@@ -64,16 +64,3 @@ def refined(start, points0, points1, loss_scale, free_scale):
     )
     found = least_squares(residuals, first, xtol=1e-15, ftol=1e-15, gtol=1e-15)
     return transform_of(found.x)
-
-
-def consistent_pairs(points0, points1, edges, tolerance):
-    """Pairs (E, E) of edges without a common vertex whose two lengths differ by less."""
-    count = len(edges)
-    found = np.zeros((count, count), dtype=bool)
-    for i, (a, b) in enumerate(edges):
-        for j, (c, d) in enumerate(edges):
-            if a != c and b != d:
-                length0 = np.linalg.norm(points0[a] - points0[c])
-                length1 = np.linalg.norm(points1[b] - points1[d])
-                found[i, j] = abs(length0 - length1) < tolerance
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from manymatch._validate import checked_method, describe, integer, refusal, suggest
 from manymatch.estimate.absolute_pose import ABSOLUTE_POSE
@@ -77,38 +77,30 @@ def estimate_many(
     single = isinstance(problems, str | Mapping | AssociationGraph)
     if single or not isinstance(problems, Iterable):
         raise refusal("problems", "an iterable of tuples (kind, graph, ...)", problems)
-    listed = [_listed(problem, f"problems[{i}]") for i, problem in enumerate(problems)]
-    chosen = checked_method(method)
+    chosen, workers, listed = checked_method(method), integer(threads, "threads", 0), list(problems)
     each = options_for_each(options, len(listed), settings)
-    workers = integer(threads, "threads", 0)
-    pairs = [
-        _prepared(entry, own, f"problems[{i}]: ")
-        for i, (entry, own) in enumerate(zip(listed, each, strict=True))
+    prepared = [
+        _prepared(given, own, f"problems[{i}]")
+        for i, (given, own) in enumerate(zip(listed, each, strict=True))
     ]
     results: list[Any] = [None] * len(listed)
-    for name, problem in PROBLEMS.items():
-        places = [i for i, entry in enumerate(listed) if entry.problem.name == name]
-        found = problem.run([pairs[i] for i in places], chosen, workers) if places else []
+    for problem in PROBLEMS.values():
+        places = [i for i, (own, _) in enumerate(prepared) if own is problem]
+        found = problem.run([prepared[i][1] for i in places], chosen, workers)
         for i, result in zip(places, found, strict=True):
             results[i] = result
     return results
 
 
-class _Listed(NamedTuple):
-    """One of many problems: its row, graph and further arguments, and keywords of its own."""
-
-    problem: GeometricProblem[Estimate]
-    arguments: tuple[Any, ...]
-    keywords: Mapping[str, Any]
-
-
-def _listed(given: object, where: str) -> _Listed:
-    """Read the tuple of one problem; its first entry says of which kind it is."""
+def _prepared(
+    given: object, options: Options, where: str
+) -> tuple[GeometricProblem[Estimate], PreparedPair]:
+    """Read and check the tuple of one problem, whose first entry says of which kind it is."""
     if not isinstance(given, tuple | list) or not given:
         raise refusal(where, "a tuple (kind, graph, ...)", given)
     kind, *rest = given
     if isinstance(kind, AssociationGraph | HasGraph):
-        return _with_keywords(RELATIVE_POSE, tuple(given), where)
+        kind, rest = "relative", list(given)
     named = {problem.estimate: name for name, problem in PROBLEMS.items()}
     name = named.get(kind, "") if callable(kind) else kind
     if not isinstance(name, str) or name not in PROBLEMS:
@@ -117,43 +109,31 @@ def _listed(given: object, where: str) -> _Listed:
             f"{where} must begin with one of {known}, the function of one or a graph, got "
             f"{describe(kind)}{suggest(kind, PROBLEMS)}"
         )
-    return _with_keywords(PROBLEMS[name], tuple(rest), where)
-
-
-def _with_keywords(
-    problem: GeometricProblem[Estimate], given: tuple[Any, ...], where: str
-) -> _Listed:
-    """Tell the arguments of a problem from the keywords or the proposals that may follow."""
+    problem = PROBLEMS[name]
     needed = 1 + len(problem.arguments)
-    if len(given) not in (needed, needed + 1):
+    if len(rest) not in (needed, needed + 1):
         names = ", ".join(("graph", *problem.arguments))
         alone = f"({names})" if "," in names else f"({names},)"
-        raise refusal(where, f"{alone}, ({names}, proposals) or ({names}, keywords)", given)
-    keywords = given[needed] if len(given) > needed else {}
+        raise refusal(where, f"{alone}, ({names}, proposals) or ({names}, keywords)", tuple(rest))
+    keywords = rest.pop() if len(rest) > needed else None
     if not isinstance(keywords, Mapping):
         keywords = {} if keywords is None else {"proposals": keywords}
     # A threshold in the unit of the points takes the place of that in pixels.
     in_pixels = "threshold" not in problem.arguments
     fields = [field for field in _FIELDS if in_pixels or field != "threshold_px"]
-    known = (*problem.keywords, *fields)
     for keyword in keywords:
-        if keyword not in known:
+        if keyword not in (*problem.keywords, *fields):
             raise ValueError(
                 f"{where} must have keywords of {problem.estimate.__name__} or fields of Options, "
-                f"got {keyword!r}{suggest(keyword, known)}"
+                f"got {keyword!r}{suggest(keyword, (*problem.keywords, *fields))}"
             )
-    return _Listed(problem, given[:needed], keywords)
-
-
-def _prepared(entry: _Listed, options: Options, where: str) -> PreparedPair:
-    """Check one problem; an error begins with its number."""
-    changes = {name: value for name, value in entry.keywords.items() if name in _FIELDS}
-    others = {name: value for name, value in entry.keywords.items() if name not in _FIELDS}
+    changes = {name: value for name, value in keywords.items() if name in fields}
+    others = {name: value for name, value in keywords.items() if name not in fields}
     proposals = others.pop("proposals", None)
     try:
         own = checked_options(options, changes)
-        return entry.problem.prepare(*entry.arguments, own, proposals, where, **others)
+        return problem, problem.prepare(*rest, own, proposals, f"{where}: ", **others)
     except ValueError as error:
         if str(error).startswith(where):
             raise
-        raise ValueError(f"{where}{error}") from error
+        raise ValueError(f"{where}: {error}") from error
