@@ -1,7 +1,7 @@
 // Feeds arbitrary bytes to functions of the core and checks that every result is sound.
 //
-// With clang, -fsanitize=fuzzer calls LLVMFuzzerTestOneInput; the target is named by the variable
-// FUZZ_TARGET. With FUZZ_REPLAY the program runs all files of fuzz/corpus/core_<target> instead.
+// With clang, -fsanitize=fuzzer calls LLVMFuzzerTestOneInput; the environment variable FUZZ_TARGET
+// names the target. With FUZZ_REPLAY the program runs all files of fuzz/corpus/core_<target>.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -33,7 +33,7 @@ namespace {
     }                                                                      \
   } while (false)
 
-// Values out of the bytes; zeros where they end.
+// Reads values from the bytes; zeros after their end.
 class Bytes {
  public:
   Bytes(const uint8_t* data, std::size_t size) : data_(data), size_(size) {}
@@ -48,7 +48,7 @@ class Bytes {
     return value;
   }
   int below(int limit) { return take<uint8_t>() % limit; }
-  // A number of the plane; now and then any number at all.
+  // Usually a number in [-1, 1], sometimes any number.
   double coordinate() {
     const uint8_t kind = take<uint8_t>();
     if (kind == 255) return take<double>();
@@ -63,7 +63,7 @@ class Bytes {
 struct Input {
   std::vector<double> x0, x1;
   std::vector<int32_t> edges, rank;
-  std::vector<uint8_t> mask;  // by edge
+  std::vector<uint8_t> mask;  // one flag per edge
   double eps;
   Options options;
 
@@ -110,7 +110,7 @@ struct Input {
   }
 };
 
-// Whether edges share no vertex.
+// Whether no two edges have a common vertex.
 bool one_to_one(const std::vector<int32_t>& ends, const std::vector<int64_t>& chosen) {
   std::set<int> left, right;
   for (int64_t e : chosen) {
@@ -141,7 +141,7 @@ void run_estimator(Bytes bytes) {
   REQUIRE(exact.hcm == found.hcm && exact.inliers == found.inliers);
 }
 
-// Augments from a vertex by depth-first search: the slow twin of MaximumMatching.
+// Augments from a vertex by depth-first search: a slow alternative to MaximumMatching.
 bool augment(const Graph& graph, const Mask& mask, int l, std::vector<int>& partner,
              std::vector<char>& seen) {
   for (std::size_t e = 0; e < graph.num_edges(); ++e) {
@@ -168,7 +168,7 @@ void run_matching(Bytes bytes) {
   }
   MaximumMatching matching(graph);
   REQUIRE(matching.cardinality(mask) == expected);
-  REQUIRE(matching.cardinality(mask) == expected);  // buffers are used again
+  REQUIRE(matching.cardinality(mask) == expected);  // with used buffers
   std::vector<double> cost(graph.words() * 64, 0.0);
   for (std::size_t e = 0; e < graph.num_edges(); ++e) cost[e] = input.rank[e];
   const auto cheapest = cheapest_maximum_matching(graph, mask, cost);

@@ -1,9 +1,9 @@
-// One piece of fixed work, for counting instructions and for comparing machines.
+// Does a fixed piece of work, for counting instructions and for comparing machines.
 //
 //   driver TASK COUNT    e.g. driver hcm-mcm 4000
 //
-// The work is inside `manymatch_counted`, so that a profiler can leave the preparation out. Prints
-// what was computed, to the last bit.
+// The work is inside `manymatch_counted`, so that a profiler can exclude the preparation. Prints
+// the results to the last bit.
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -27,7 +27,7 @@ extern "C" void manymatch_counted(const std::function<void()>& work) { work(); }
 
 namespace {
 
-// Called through a pointer that may change, so that no copy of the function is called instead.
+// Called through a volatile pointer, so that the compiler does not inline or clone the function.
 void (*volatile counted)(const std::function<void()>&) = manymatch_counted;
 
 constexpr int kEdges = 1024;
@@ -45,10 +45,10 @@ void estimate(Method method, int count) {
   std::printf("hcm %a cardinality %d\n", found.hcm, found.cardinality);
 }
 
-// Hypotheses of random samples, as the search sees them.
+// Hypotheses of random samples, as in the search.
 struct Hypotheses {
   static constexpr int kSampleSize = RelativePoseProblem::kSampleSize;
-  static constexpr std::size_t kSamples = at(kSampleSize * kBatch);  // of one batch
+  static constexpr std::size_t kSamples = at(kSampleSize * kBatch);  // edges of one batch
   Pair pair = synthetic_pair(1, kEdges, kRatio);
   Graph graph = graph_of(pair);
   RelativePoseProblem problem{graph, pair.points()};
@@ -87,7 +87,7 @@ void five_point(int count) {
   std::printf("%zu poses %a\n", poses.size(), sum);
 }
 
-// `evaluate(hypotheses)` makes the function that scores one pose.
+// `make(hypotheses)` returns the function that scores one pose.
 template <class Make>
 void evaluations(int count, Make&& make) {
   Hypotheses h(std::min(count, 4096));
@@ -162,7 +162,7 @@ void gms(int count) {
   std::printf("%d kept\n", kept);
 }
 
-// Without the matrix product, which is not ours.
+// Without the matrix product, which is done by NumPy.
 void neighbours(int count) {
   constexpr std::size_t n = 512, dimension = 32;
   Source random(4);

@@ -1,4 +1,4 @@
-// The module `_bench`, no part of the package: what the benchmarks compare the core with.
+// The module `_bench`, which is not installed: code that the benchmarks compare with the core.
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
@@ -38,9 +38,10 @@ std::tuple<double, Out<double>> plain_hcm(const Points& x0, const Points& x1, co
 
 NB_MODULE(_bench, m) {
   namespace nb = nanobind;
-  m.def("plain_hcm", &manymatch::plain_hcm, nb::arg("x0"), nb::arg("x1"), nb::arg("edges"),
-        nb::arg("eps"), nb::arg("q"), nb::arg("delta"), nb::arg("R"), nb::arg("t"),
-        nb::arg("repeats"),
-        "Seconds per HCM evaluation written straight from its definition in float64, the minimum "
-        "over repeats, and the scores.");
+  m.def(
+      "plain_hcm", &manymatch::plain_hcm, nb::arg("x0"), nb::arg("x1"), nb::arg("edges"),
+      nb::arg("eps"), nb::arg("q"), nb::arg("delta"), nb::arg("R"), nb::arg("t"),
+      nb::arg("repeats"),
+      "Seconds per HCM evaluation by its definition in float64, the minimum over repeats, and the "
+      "scores.");
 }

@@ -1,4 +1,4 @@
-// HCM of a pose, written straight from its definition in float64: what the benchmark compares with.
+// HCM of a pose in float64, written directly from its definition. The benchmarks compare with it.
 //
 // One edge after the other, no tables, no batches, no float32. Compiled once per instruction set
 // with the flags of the kernels of that set (see CMakeLists.txt).

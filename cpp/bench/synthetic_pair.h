@@ -1,4 +1,4 @@
-// A synthetic pair of about a given number of edges, of which a given share is true.
+// A synthetic pair with about a given number of edges and a given share of true ones.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline Pair synthetic_pair(uint64_t seed, int num_edges, double inlier_ratio) {
                            X.y / X.z + random.in(-0.5, 0.5) * pair.eps});
     }
   }
-  // No more edges at a keypoint than five mutual neighbours allow.
+  // At most five edges per keypoint, as with five mutual neighbours.
   constexpr int kMost = 5;
   std::set<std::pair<int, int>> unique;
   std::vector<int> degree0(static_cast<std::size_t>(points)), degree1(degree0);

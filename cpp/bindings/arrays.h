@@ -1,4 +1,5 @@
-// NumPy arrays at the border: contiguous in, owned out. Shapes are checked here and once.
+// NumPy arrays in and out of the core: inputs are contiguous, outputs own their data. Shapes are
+// checked here only.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -56,7 +57,7 @@ inline Out<bool> flags_to_numpy(const std::vector<uint8_t>& flags) {
   return Out<bool>(data, 1, shape, owner);
 }
 
-// All entries, by rows; nothing for an array that is not there.
+// All entries by rows; empty if the array is None.
 template <class T, class... Shape>
 std::span<const T> view_of(const In<T, Shape...>& array) {
   return {array.data(), array.size()};
@@ -116,7 +117,7 @@ inline Graph to_graph(const Edges& edges, std::size_t n0, std::size_t n1) {
   return {std::move(left), std::move(right), static_cast<int>(n0), static_cast<int>(n1)};
 }
 
-// Vertices that an edge list needs.
+// Numbers of vertices that an edge list needs.
 inline std::pair<std::size_t, std::size_t> vertex_counts(const Edges& edges) {
   int32_t n0 = 0, n1 = 0;
   for (std::size_t e = 0; e < edges.shape(0); ++e) {
@@ -126,7 +127,7 @@ inline std::pair<std::size_t, std::size_t> vertex_counts(const Edges& edges) {
   return {static_cast<std::size_t>(std::max(n0, 0)), static_cast<std::size_t>(std::max(n1, 0))};
 }
 
-// Asks Python for a pending Ctrl-C; the GIL is taken for the moment.
+// Whether Ctrl-C was pressed. Takes the GIL for the question.
 inline bool interrupt_pending() {
   nb::gil_scoped_acquire acquire;
   return PyErr_CheckSignals() != 0;

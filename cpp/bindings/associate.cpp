@@ -22,7 +22,7 @@ namespace {
 using Rows = In<float, nb::ndim<2>>;
 using EdgeTuple = std::tuple<Out<int64_t>, Out<float>, Out<int32_t>>;
 
-// Writes into memory of NumPy, which asks for large pages: touching 4 KiB at a time costs more than
+// Writes into memory of NumPy, which uses large pages: first access to 4 KiB pages costs more than
 // the arithmetic.
 template <class T>
 Out<bool> unit_rows(const In<T, nb::ndim<2>>& x,
@@ -48,7 +48,7 @@ Out<bool> unit_rows(const In<T, nb::ndim<2>>& x,
 UnitRows to_rows(const Rows& rows, const Flags& valid, const char* name) {
   check_length(name, valid.shape(0), rows.shape(0));
   if (rows.shape(0) > static_cast<std::size_t>(std::numeric_limits<int32_t>::max())) {
-    throw nb::value_error("there must be less than 2^31 rows");
+    throw nb::value_error("there must be fewer than 2^31 rows");
   }
   return {rows.data(), valid.data(), rows.shape(0), rows.shape(1)};
 }
@@ -68,7 +68,7 @@ EdgeTuple to_arrays(RankedEdges edges) {
           to_numpy(std::move(edges.rank))};
 }
 
-// Keeps the arrays alive that the search points into.
+// The search, and the arrays that it points into.
 class Neighbours {
  public:
   Neighbours(Rows unit0, Flags valid0, Rows unit1, Flags valid1, std::size_t k0, std::size_t k1,
@@ -138,22 +138,22 @@ EdgeTuple edges_of_lists(const In<int32_t, nb::ndim<2>>& index0, const Rows& sim
 
 void bind_associate(nb::module_& m) {
   const char* text =
-      "Rows x / max(|x|, 1e-12) in float32, and which of them are finite and not zero.";
+      "Rows x / max(|x|, 1e-12) in float32; returns which rows are finite and not zero.";
   m.def("unit_rows", &unit_rows<float>, nb::arg("x").noconvert(), nb::arg("unit").noconvert(),
         nb::arg("threads") = 1, text);
   m.def("unit_rows", &unit_rows<double>, nb::arg("x").noconvert(), nb::arg("unit").noconvert(),
         nb::arg("threads") = 1, text);
   nb::class_<Neighbours>(m, "Neighbours",
-                         "Exact nearest neighbours of two sets of unit rows in each other, "
-                         "found with the help of their float32 product.")
+                         "Exact nearest neighbours between two sets of unit rows, found with the "
+                         "help of their float32 product.")
       .def(nb::init<Rows, Flags, Rows, Flags, std::size_t, std::size_t, int>(), nb::arg("unit0"),
            nb::arg("valid0"), nb::arg("unit1"), nb::arg("valid1"), nb::arg("k0"), nb::arg("k1"),
            nb::arg("threads") = 1)
       .def("scan", &Neighbours::scan, nb::arg("tile"), nb::arg("row0"), nb::arg("column0"),
-           "Take in a tile of unit0 @ unit1.T; every entry must come exactly once.")
+           "Scan a tile of unit0 @ unit1.T; every entry must be scanned exactly once.")
       .def("edges", &Neighbours::edges, nb::arg("operator"),
            nb::arg("max_edges").none() = nb::none(),
-           "Edges, similarity and rank by (rank, decreasing similarity, i, j); to be called once.");
+           "Edges, similarity and rank by (rank, decreasing similarity, i, j); call it once.");
   m.def("edges_of_lists", &edges_of_lists, nb::arg("index0"), nb::arg("similarity0"),
         nb::arg("index1"), nb::arg("similarity1"), nb::arg("operator"),
         nb::arg("max_edges").none() = nb::none(),

@@ -1,4 +1,4 @@
-// What the estimators of all problems share: options, pairs, the common part of a result.
+// Shared by the estimators of all problems: options, pairs, the common fields of a result.
 #include "estimate.h"
 
 namespace manymatch {
@@ -81,7 +81,7 @@ void bind_estimate(nb::module_& m) {
            nb::arg("points1").none() = nb::none(), nb::arg("kept").none() = nb::none(),
            nb::arg("parameters").none() = nb::none(), nb::arg("source").none() = nb::none(),
            nb::arg("belief").none() = nb::none());
-  nb::class_<Estimate>(m, "Estimate", "What the results of all problems share.")
+  nb::class_<Estimate>(m, "Estimate", "The fields that the results of all problems share.")
       .def_ro("success", &Estimate::success)
       .def_ro("failure", &Estimate::failure)
       .def_prop_ro(
@@ -99,7 +99,7 @@ void bind_estimate(nb::module_& m) {
       .def_ro("refinements", &Estimate::refinements)
       .def_ro("pooled", &Estimate::pooled)
       .def_ro("worst_pooled", &Estimate::worst_pooled)
-      .def_ro("threshold", &Estimate::threshold, "Over the given one.")
+      .def_ro("threshold", &Estimate::threshold, "The threshold used, divided by the given one.")
       .def_ro("noise", &Estimate::noise)
       .def_ro("noise_deviation", &Estimate::noise_deviation)
       .def_ro("support", &Estimate::support)

@@ -34,11 +34,12 @@ std::tuple<Out<bool>, int, double, int> gms(const Points& points0, const Points&
 }  // namespace
 
 void bind_gms(nb::module_& m) {
-  m.def("gms", &gms, nb::arg("points0"), nb::arg("points1"), nb::arg("edges"), nb::arg("size0"),
-        nb::arg("size1"), nb::arg("threshold"), nb::arg("grid"), nb::arg("scales"),
-        nb::arg("rotations"), nb::arg("crop"), nb::arg("integer_mean"),
-        "Mask of the edges kept, their number, and the scale and rotation that won (0 and -1 when "
-        "nothing is kept).");
+  m.def(
+      "gms", &gms, nb::arg("points0"), nb::arg("points1"), nb::arg("edges"), nb::arg("size0"),
+      nb::arg("size1"), nb::arg("threshold"), nb::arg("grid"), nb::arg("scales"),
+      nb::arg("rotations"), nb::arg("crop"), nb::arg("integer_mean"),
+      "Mask of the edges that are kept, their number, and the best scale and rotation (0 and -1 if "
+      "no edge is kept).");
 }
 
 }  // namespace manymatch

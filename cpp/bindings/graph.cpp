@@ -1,4 +1,4 @@
-// Graph-only functions: matching, priors, samples, the iteration bound.
+// Functions of the graph alone: matching, priors, samples, the iteration bound.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
@@ -135,31 +135,33 @@ Out<int64_t> sample(const Edges& edges, const std::optional<Flags>& proposals, u
 
 void bind_graph(nb::module_& m) {
   m.def("max_matching", &max_matching, nb::arg("edges"), nb::arg("cost").none() = nb::none(),
-        "Edges of a maximum matching, ascending; with cost, of least total cost among them.");
+        "Edges of a maximum matching, ascending; with cost, one of least total cost.");
   m.def("cardinality", &cardinality, nb::arg("edges"), nb::arg("used"),
         "Size of a maximum matching of the used edges.");
   m.def("priors", &priors, nb::arg("edges"), nb::arg("n0"), nb::arg("n1"), nb::arg("q"),
-        nb::arg("delta"), "p of every edge and a of every vertex; 0 for isolated vertices.");
+        nb::arg("delta"),
+        "p of every edge and a of every vertex of either side; a is 0 for isolated vertices.");
   m.attr("NUM_LEVELS") = Levels::kCount;
   m.def("source_trust", &source_trust, nb::arg("source"), nb::arg("prior"), nb::arg("squared"),
         nb::arg("dimensions"),
-        "Factor of every source by the residuals (M, E) of models, in squared thresholds.");
+        "Factor of every source, given the squared residuals (M, E) of models in squared "
+        "thresholds.");
   m.def("trust_factor", &SourceTrust::factor_of, nb::arg("relative_share"),
-        "Factor on the priors of a source by its share relative to the largest.");
+        "Factor on the priors of a source, given its share relative to the largest share.");
   m.def(
       "belief_factors",
       [](const Vector& belief, const std::optional<Ranks>& source, const Ranks& considered) {
         return to_numpy(belief_factors(view_of(belief), view_of(source), view_of(considered)));
       },
       nb::arg("belief"), nb::arg("source").none(), nb::arg("considered"),
-      "Factor on the prior of every edge by what its matcher says of it.");
+      "Factor on the prior of every edge, from the confidence of its matcher.");
   m.def("best_edges", &best, nb::arg("edges"), nb::arg("rank").none(), nb::arg("source").none(),
         nb::arg("belief").none(), nb::arg("count"),
         "The edges that method \"auto\" considers, ascending.");
   m.def("levels", &levels, nb::arg("num_edges"), nb::arg("rank").none(), nb::arg("kept").none(),
         nb::arg("q"),
-        "Level of every edge by its rank and the motion filter, and the prior of that level in "
-        "method \"auto\". Without ranks all edges count as rank one, without a filter as kept.");
+        "Level of every edge, from its rank and the motion filter, and the prior of that level in "
+        "method \"auto\". Without ranks all edges have rank one, without a filter all are kept.");
   m.def("sample", &sample, nb::arg("edges"), nb::arg("proposals").none(), nb::arg("seed"),
         nb::arg("count"), nb::arg("uniform_edges"),
         nb::arg("sample_size") = RelativePoseProblem::kSampleSize,

@@ -1,4 +1,4 @@
-// Homography: the estimator, the exact score, and the minimal solver.
+// Homography: the estimator, the exact score, and the minimal solvers.
 #include "estimate.h"
 #include "manymatch/problems/homography/problem.h"
 
@@ -12,39 +12,25 @@ Homography to_homography(const Matrix3& H) {
   return model;
 }
 
-// Of samples of four correspondences, or affine maps of three.
+// Homographies of samples of four correspondences, or affine maps of samples of three.
 template <int Points>
-std::tuple<Out<int64_t>, Out<double>> solve_samples(
-    const In<double, nb::shape<-1, Points, 2>>& x0,
-    const In<double, nb::shape<-1, Points, 2>>& x1) {
+std::tuple<Out<int64_t>, Out<double>> minimal_maps(const In<double, nb::shape<-1, Points, 2>>& x0,
+                                                   const In<double, nb::shape<-1, Points, 2>>& x1) {
   check_length("x1", x1.shape(0), x0.shape(0));
-  std::vector<int64_t> problem;
+  const HomographyKernels& table = kernels<HomographyKernels>();
   std::vector<double> H;
-  auto batch = std::make_unique<FourPointBatch>();
-  auto solutions = std::make_unique<FourPointSolutions>();
-  const std::size_t total = x0.shape(0);
-  for (std::size_t first = 0; first < total; first += kFourPointBatch) {
-    batch->count = static_cast<int>(std::min<std::size_t>(kFourPointBatch, total - first));
-    for (std::size_t i = 0; i < at(batch->count); ++i) {
-      for (std::size_t k = 0; k < Points; ++k) {
-        batch->x0[k][i] = x0(first + i, k, 0);
-        batch->y0[k][i] = x0(first + i, k, 1);
-        batch->x1[k][i] = x1(first + i, k, 0);
-        batch->y1[k][i] = x1(first + i, k, 1);
-      }
-    }
-    const HomographyKernels& table = kernels<HomographyKernels>();
-    (Points == 4 ? table.four_point : table.three_point)(*batch, *solutions);
-    for (int s = 0; s < solutions->count; ++s) {
-      problem.push_back(static_cast<int64_t>(first) + solutions->sample[s]);
-      H.insert(H.end(), solutions->H[s], solutions->H[s] + 9);
-    }
-  }
-  const std::size_t count = problem.size();
-  return {to_numpy(std::move(problem)), to_numpy(std::move(H), {count, 3, 3})};
+  auto sample = solve_samples<FourPointBatch, FourPointSolutions>(
+      x0.shape(0),
+      [&](FourPointBatch& batch, std::size_t i, std::size_t s) {
+        fill_planar(batch, i, x0, x1, s);
+      },
+      Points == 4 ? table.four_point : table.three_point,
+      [&](const FourPointSolutions& found, int k) { append(H, found.H[k]); });
+  const std::size_t count = sample.size();
+  return {to_numpy(std::move(sample)), to_numpy(std::move(H), {count, 3, 3})};
 }
 
-// Pairs with parameters are to have an affine map.
+// Estimates affine maps for the pairs that have parameters, homographies for the others.
 std::vector<ModelEstimate<Homography>> estimate_planar(const std::vector<const Pair*>& pairs,
                                                        const std::string& method,
                                                        const std::vector<Options>& options,
@@ -74,27 +60,21 @@ std::vector<ModelEstimate<Homography>> estimate_planar(const std::vector<const P
 void bind_homography(nb::module_& m) {
   bind_problem<HomographyProblem>(
       m, "HomographyEstimate", "estimate_projective",
-      "Homographies of pairs whose points are in one unit and about their centres. One pair uses "
-      "the threads within, several use one each.",
+      "Homographies of pairs whose points are centred and have the same unit in both images.",
       [](const Homography& model) {
         return to_numpy(std::vector<double>(model.H, model.H + 9), {3, 3});
       });
-  m.def(
-      "score_homography",
-      [](const Table& x0, const Table& x1, const Edges& edges, double eps, double q, double delta,
-         const Matrix3& H) {
-        return score_pair<HomographyProblem>(x0, x1, edges, eps, q, delta, to_homography(H));
-      },
-      nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
-      nb::arg("delta"), nb::arg("H"),
+  bind_score<HomographyProblem, Matrix3>(
+      m, "score_homography",
       "Exact score of a homography, whose sign matters: (hcm, cardinality, inliers, squared "
-      "residuals).");
+      "residuals).",
+      to_homography, nb::arg("H"));
   m.def("estimate_homography", &estimate_planar, nb::arg("pairs"), nb::arg("method"),
         nb::arg("options"), nb::arg("threads"),
-        "The same, affine ones for the pairs that have parameters.");
-  m.def("four_point", &solve_samples<4>, nb::arg("x0"), nb::arg("x1"),
+        "Like estimate_projective, but affine maps for the pairs that have parameters.");
+  m.def("four_point", &minimal_maps<4>, nb::arg("x0"), nb::arg("x1"),
         "The homography of each sample of four correspondences that has one: (sample, H).");
-  m.def("three_point_affine", &solve_samples<3>, nb::arg("x0"), nb::arg("x1"),
+  m.def("three_point_affine", &minimal_maps<3>, nb::arg("x0"), nb::arg("x1"),
         "The affine map of each sample of three correspondences that has one: (sample, H).");
 }
 

@@ -1,4 +1,4 @@
-// The compiled module `manymatch._core`: one function per topic file adds its part.
+// The compiled module `manymatch._core`. Each file of this folder adds its functions.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -53,7 +53,7 @@ NB_MODULE(_core, m) {
       "Name of the instruction set in use.");
   m.def("instruction_sets", &instruction_sets, "Instruction sets that run here, best first.");
   m.def("force_instruction_set", &force, nb::arg("name").none(),
-        "Use one instruction set for everything that follows; None for the best one.");
+        "Use one instruction set from now on; None for the best one.");
   bind_associate(m);
   bind_graph(m);
   bind_gms(m);

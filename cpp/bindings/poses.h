@@ -40,21 +40,24 @@ inline std::vector<Pose> to_poses(const Matrices3& R, const Vectors3& t) {
   return poses;
 }
 
-// Correspondences for the kernels of the refinement.
+// Correspondences of image points with points of two or three coordinates, for the kernels of a
+// refinement. Weights are 1 if none are given.
 struct RefineInput {
   RefineColumns columns;
   AlignedVector<double> weights;
 
-  RefineInput(const Points& x0, const Points& x1, std::span<const double> weight) {
-    const std::size_t count = x0.shape(0);
+  template <class Others>
+  RefineInput(const Points& x0, const Others& x1, std::span<const double> weight) {
+    const std::size_t count = x0.shape(0), dimension = x1.shape(1);
     check_length("x1", x1.shape(0), count);
     weights.assign((count + kRefineLanes - 1) / kRefineLanes * kRefineLanes, 0.0);
-    columns.resize(count, weights.size());
+    columns.resize(count, weights.size(), 2, static_cast<int>(dimension));
     for (std::size_t i = 0; i < count; ++i) {
       columns.x0[i] = x0(i, 0);
       columns.y0[i] = x0(i, 1);
       columns.x1[i] = x1(i, 0);
       columns.y1[i] = x1(i, 1);
+      if (dimension == 3) columns.z1[i] = x1(i, 2);
       weights[i] = weight.empty() ? 1.0 : weight[i];
     }
   }

@@ -25,7 +25,7 @@ Graph identity_graph(const Points& x0, const Points& x1) {
 std::tuple<Out<double>, Out<bool>> sampson(const Points& x0, const Points& x1, const Matrix3& R,
                                            const Vector3& t) {
   const Graph graph = identity_graph(x0, x1);
-  // With an infinite threshold only cheirality decides.
+  // With an infinite threshold, only the depths decide which edges are inliers.
   const RelativePoseProblem problem(
       graph, {view_of(x0), view_of(x1), std::numeric_limits<double>::infinity()});
   Mask mask(graph.words());
@@ -35,7 +35,7 @@ std::tuple<Out<double>, Out<bool>> sampson(const Points& x0, const Points& x1, c
   return {to_numpy(std::move(r2)), flags_to_numpy(flags_of(mask, graph.num_edges()))};
 }
 
-// As the search does it: a superset of the inliers found in float32, and its score.
+// The score of a superset of the inliers found in float32, as in the search.
 template <Scorer S>
 std::vector<double> screened(const RelativePoseProblem& problem, S scorer,
                              const std::vector<Pose>& poses) {
@@ -65,30 +65,24 @@ Out<double> screened_scores(const Points& x0, const Points& x1, const Edges& edg
 std::tuple<Out<int64_t>, Out<double>, Out<double>> five_point(
     const In<double, nb::shape<-1, 5, 3>>& b0, const In<double, nb::shape<-1, 5, 3>>& b1) {
   check_length("b1", b1.shape(0), b0.shape(0));
-  std::vector<int64_t> problem;
   std::vector<double> R, t;
-  auto batch = std::make_unique<FivePointBatch>();
-  auto solutions = std::make_unique<FivePointSolutions>();
-  const std::size_t total = b0.shape(0);
-  for (std::size_t first = 0; first < total; first += kFivePointBatch) {
-    batch->count = static_cast<int>(std::min<std::size_t>(kFivePointBatch, total - first));
-    for (std::size_t i = 0; i < static_cast<std::size_t>(batch->count); ++i) {
-      for (std::size_t k = 0; k < 5; ++k) {
-        for (std::size_t c = 0; c < 3; ++c) {
-          batch->b0[k][c][i] = b0(first + i, k, c);
-          batch->b1[k][c][i] = b1(first + i, k, c);
+  auto sample = solve_samples<FivePointBatch, FivePointSolutions>(
+      b0.shape(0),
+      [&](FivePointBatch& batch, std::size_t i, std::size_t s) {
+        for (std::size_t k = 0; k < 5; ++k) {
+          for (std::size_t c = 0; c < 3; ++c) {
+            batch.b0[k][c][i] = b0(s, k, c);
+            batch.b1[k][c][i] = b1(s, k, c);
+          }
         }
-      }
-    }
-    pose_kernels().five_point(*batch, *solutions);
-    for (int s = 0; s < solutions->count; ++s) {
-      problem.push_back(static_cast<int64_t>(first) + solutions->sample[s]);
-      R.insert(R.end(), solutions->R[s], solutions->R[s] + 9);
-      t.insert(t.end(), solutions->t[s], solutions->t[s] + 3);
-    }
-  }
-  const std::size_t count = problem.size();
-  return {to_numpy(std::move(problem)), to_numpy(std::move(R), {count, 3, 3}),
+      },
+      pose_kernels().five_point,
+      [&](const FivePointSolutions& found, int k) {
+        append(R, found.R[k]);
+        append(t, found.t[k]);
+      });
+  const std::size_t count = sample.size();
+  return {to_numpy(std::move(sample)), to_numpy(std::move(R), {count, 3, 3}),
           to_numpy(std::move(t), {count, 3})};
 }
 
@@ -161,7 +155,7 @@ std::tuple<Out<double>, Out<double>, double> normal_equations(const Points& x0, 
   for (std::size_t i = 0; i < 5; ++i) {
     for (std::size_t j = i; j < 5; ++j, ++slot) JtJ[5 * i + j] = JtJ[5 * j + i] = out[slot];
   }
-  Pose copy = pose;  // the Cauchy cost is summed by the optimiser
+  Pose copy = pose;  // the optimiser sums the cost of Cauchy's loss
   const double cost =
       refine_pose(copy, edges.columns, edges.weights, to_loss(loss), eps * eps, 0).cost;
   return {to_numpy(std::move(JtJ), {5, 5}), to_numpy(std::move(Jtr)), cost};
@@ -179,33 +173,24 @@ std::tuple<Out<double>, Out<double>> perturb_pose(const Matrix3& R, const Vector
 }  // namespace
 
 void bind_relative_pose(nb::module_& m) {
-  using PoseEstimate = ModelEstimate<Pose>;
-  constexpr auto automatic = nb::rv_policy::automatic;  // the arrays own their data
   bind_problem<RelativePoseProblem>(
       m, "RelativePoseEstimate", "estimate_relative_pose",
-      "Relative poses of pairs with points on the normalised planes. One pair uses the threads "
-      "within, several use one each.",
-      [](const Pose& pose) {
+      "Relative poses of pairs with points on the normalised planes.", [](const Pose& pose) {
         return std::tuple(rotation_to_numpy(pose), translation_to_numpy(pose));
       });
-  m.def(
-      "score",
-      [](const Table& x0, const Table& x1, const Edges& edges, double eps, double q, double delta,
-         const Matrix3& R, const Vector3& t) {
-        return score_pair<RelativePoseProblem>(x0, x1, edges, eps, q, delta, to_pose(R, t));
-      },
-      nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
-      nb::arg("delta"), nb::arg("R"), nb::arg("t"),
-      "Exact score of a pose: (hcm, cardinality, inliers, squared residuals).");
+  bind_score<RelativePoseProblem, Matrix3, Vector3>(
+      m, "score", "Exact score of a pose: (hcm, cardinality, inliers, squared residuals).", to_pose,
+      nb::arg("R"), nb::arg("t"));
   m.def("screened_scores", &screened_scores, nb::arg("x0"), nb::arg("x1"), nb::arg("edges"),
         nb::arg("eps"), nb::arg("q"), nb::arg("delta"), nb::arg("R"), nb::arg("t"),
         nb::arg("mechanism"),
-        "Upper bounds of the scores (hcm or mcm) of many poses, as the search computes them before "
-        "it evaluates exactly what can matter.");
+        "Upper bounds of the scores (hcm or mcm) of many poses. The search computes them first and "
+        "evaluates only promising poses exactly.");
   m.def("sampson", &sampson, nb::arg("x0"), nb::arg("x1"), nb::arg("R"), nb::arg("t"),
         "Squared Sampson distances (NaN where undefined) and whether both depths are positive.");
   m.def("five_point", &five_point, nb::arg("b0"), nb::arg("b1"),
-        "All poses of each five-ray problem that see the five points: (problem, R, t).");
+        "All poses of each five-ray sample with the points in front of both cameras: (sample, R, "
+        "t).");
   m.def("refine", &refine, nb::arg("x0"), nb::arg("x1"), nb::arg("weight"), nb::arg("R"),
         nb::arg("t"), nb::arg("eps"), nb::arg("loss"), nb::arg("max_iterations"),
         "Levenberg-Marquardt on correspondences: (R, t, initial cost, cost, iterations).");

@@ -1,4 +1,4 @@
-// Rigid transforms and similarities: the estimator, the exact score, and the minimal solver.
+// Rigid transforms and similarities: the estimators, the exact scores, and the minimal solvers.
 #include <cmath>
 
 #include "estimate.h"
@@ -42,48 +42,38 @@ std::tuple<Out<int64_t>, Out<double>> three_point(const Triples& x0, const Tripl
   check_length("x1", x1.shape(0), x0.shape(0));
   const RigidKernels& table = kernels<RigidKernels>();
   const auto solve = kFreeScale ? table.similarity_three_point : table.rigid_three_point;
-  std::vector<int64_t> problem;
   std::vector<double> transforms;
-  auto batch = std::make_unique<ThreePointBatch>();
-  auto solutions = std::make_unique<ThreePointSolutions>();
-  const std::size_t total = x0.shape(0);
-  for (std::size_t first = 0; first < total; first += kThreePointBatch) {
-    batch->count = static_cast<int>(std::min<std::size_t>(kThreePointBatch, total - first));
-    for (std::size_t i = 0; i < at(batch->count); ++i) {
-      for (std::size_t k = 0; k < 3; ++k) {
-        for (std::size_t c = 0; c < 3; ++c) {
-          batch->x0[k][c][i] = x0(first + i, k, c);
-          batch->x1[k][c][i] = x1(first + i, k, c);
+  auto sample = solve_samples<ThreePointBatch, ThreePointSolutions>(
+      x0.shape(0),
+      [&](ThreePointBatch& batch, std::size_t i, std::size_t s) {
+        for (std::size_t k = 0; k < 3; ++k) {
+          for (std::size_t c = 0; c < 3; ++c) {
+            batch.x0[k][c][i] = x0(s, k, c);
+            batch.x1[k][c][i] = x1(s, k, c);
+          }
         }
-      }
-    }
-    solve(*batch, {tolerance, least_height}, *solutions);
-    for (int s = 0; s < solutions->count; ++s) {
-      problem.push_back(static_cast<int64_t>(first) + solutions->sample[s]);
-      const std::vector<double> rows = to_rows(solutions->transform[s]);
-      transforms.insert(transforms.end(), rows.begin(), rows.end());
-    }
-  }
-  const std::size_t count = problem.size();
-  return {to_numpy(std::move(problem)), to_numpy(std::move(transforms), {count, 4, 4})};
+      },
+      [&](const ThreePointBatch& batch, ThreePointSolutions& found) {
+        solve(batch, {tolerance, least_height}, found);
+      },
+      [&](const ThreePointSolutions& found, int k) {
+        const std::vector<double> rows = to_rows(found.transform[k]);
+        transforms.insert(transforms.end(), rows.begin(), rows.end());
+      });
+  const std::size_t count = sample.size();
+  return {to_numpy(std::move(sample)), to_numpy(std::move(transforms), {count, 4, 4})};
 }
 
 template <bool kFreeScale>
 void bind_transform(nb::module_& m, const char* class_name, const std::string& name) {
   using P = TransformProblem<kFreeScale>;
   bind_problem<P>(
-      m, class_name, ("estimate_" + name).c_str(),
-      "Transforms of pairs of clouds about their centres. One pair uses the threads "
-      "within, several use one each.",
+      m, class_name, ("estimate_" + name).c_str(), "Transforms of pairs of centred clouds.",
       [](const Transform<kFreeScale>& model) { return to_numpy(to_rows(model), {4, 4}); });
-  m.def(("score_" + name).c_str(),
-        [](const Table& x0, const Table& x1, const Edges& edges, double eps, double q, double delta,
-           const Matrix4& transform) {
-          return score_pair<P>(x0, x1, edges, eps, q, delta, to_transform<kFreeScale>(transform));
-        },
-        nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
-        nb::arg("delta"), nb::arg("transform"),
-        "Exact score of a transform: (hcm, cardinality, inliers, squared residuals).");
+  bind_score<P, Matrix4>(
+      m, ("score_" + name).c_str(),
+      "Exact score of a transform: (hcm, cardinality, inliers, squared residuals).",
+      to_transform<kFreeScale>, nb::arg("transform"));
   m.def((name + "_three_point").c_str(), &three_point<kFreeScale>, nb::arg("x0"), nb::arg("x1"),
         nb::arg("tolerance"), nb::arg("least_height"),
         "The transform of each sample of three correspondences that has one: (sample, transform).");

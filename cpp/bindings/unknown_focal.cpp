@@ -59,12 +59,11 @@ Refined refine_focal(const Points& x0, const Points& x1, const Vector& weight, c
 void bind_unknown_focal(nb::module_& m) {
   bind_problem<UnknownFocalProblem>(
       m, "UnknownFocalEstimate", "estimate_unknown_focal",
-      "Relative poses and focal lengths of pairs with points about the principal points, in one "
-      "unit. A pair's parameters are the median and the standard deviation of the logarithm of "
-      "each focal length (0: known), and whether they are one. A model is rotation, translation, "
-      "focal lengths, and the spread of their logarithms among likely models. One pair uses the "
-      "threads within, "
-      "several use one each.",
+      "Relative poses and focal lengths of pairs with points relative to the principal points, in "
+      "the same unit in both images. A pair's parameters are the median and the standard deviation "
+      "of the logarithm of each focal length (0: known), and whether both cameras share one focal "
+      "length. A model is rotation, translation, focal lengths, and the spread of their logarithms "
+      "among likely models.",
       to_python);
   m.def(
       "score_unknown_focal",
@@ -83,7 +82,7 @@ void bind_unknown_focal(nb::module_& m) {
   m.def("refine_focal", &refine_focal, nb::arg("x0"), nb::arg("x1"), nb::arg("weight"),
         nb::arg("R"), nb::arg("t"), nb::arg("f"), nb::arg("parameters"), nb::arg("eps"),
         nb::arg("loss"), nb::arg("max_iterations"),
-        "Levenberg-Marquardt on correspondences, with the priors of the focal lengths: (R, t, f, "
+        "Levenberg-Marquardt on correspondences with priors of the focal lengths: (R, t, f, "
         "initial cost, cost, iterations).");
 }
 

@@ -11,7 +11,7 @@ namespace {
 constexpr int kNotChosen = -1;
 std::atomic<int> current{kNotChosen};
 
-// The set of a name, or kNotChosen if it does not run here.
+// The set with a name, or kNotChosen if it does not run on this machine.
 int find(const std::string& name) {
   for (InstructionSet isa : available_instruction_sets()) {
     if (name == name_of(isa)) return static_cast<int>(isa);
@@ -19,7 +19,7 @@ int find(const std::string& name) {
   return kNotChosen;
 }
 
-// The set that the environment asks for, else the best one.
+// The set that the environment variable names, or the best one.
 int choose() {
   const std::vector<InstructionSet> available = available_instruction_sets();
   const char* wanted = std::getenv(kInstructionSetVariable);

@@ -126,7 +126,7 @@ std::vector<int> likeliest_edges(const Levels& levels, std::vector<int> consider
 std::vector<uint8_t> kept_by_filter(const GraphInput& input, const Graph& graph,
                                     const std::vector<int>& considered) {
   const Subgraph head(graph, considered);
-  const double any_size[2] = {1.0, 1.0};  // grids lie on the box of the points
+  const double any_size[2] = {1.0, 1.0};  // ignored: the grids are cropped to the points
   const std::vector<uint8_t> mask =
       gms_filter(head.graph, input.points0, input.points1, any_size, any_size, GmsOptions()).mask;
   std::vector<uint8_t> kept(graph.num_edges(), 0);

@@ -1,4 +1,4 @@
-// A test is a program: CHECK what must hold, return finish().
+// A test is a program that calls CHECK and returns finish().
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,8 @@ namespace check {
 
 inline long passed = 0, failed = 0;
 
-// Whether to print this failure: a broken kernel fails thousands of checks.
+// Whether to print this failure. Only the first ones are: a broken kernel fails thousands of
+// checks.
 inline bool fail() { return ++failed <= 20; }
 
 template <class A, class B>
@@ -38,7 +39,7 @@ inline void holds(bool condition, const char* text, const char* file, int line) 
   }
 }
 
-// Exit code of the program. A test that checked nothing has failed.
+// Exit code of the program. A program without any check fails.
 inline int finish() {
   std::cerr << passed << " checks passed, " << failed << " failed\n";
   return failed == 0 && passed > 0 ? 0 : 1;

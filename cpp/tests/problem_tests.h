@@ -1,18 +1,16 @@
-// What must hold for every geometric problem, on every instruction set.
+// Tests that every geometric problem must pass on every instruction set.
 //
 // A test program describes its problem by a struct, here called Case, and calls
-// test_problem<Case>(). A case has
-//   Problem        the problem, and `data(points)` if its data are more than points;
-//   Truth          a model with `Truth(random, kind)`, of kinds 0 to 3 from ordinary to difficult,
-//   its
-//                  `model`, and `match(random, noise, wrong)`: a correspondence of the model or a
-//                  wrong one;
-//   expected       residual and validity of a correspondence by the definition;
-//   kRows, kParameters, jacobian, residuals, normal_equations, moved
-//                  of a refinement: rows per edge, columns, the kernels, and a step of the model;
-//   nearby, refine, error
-//                  a model that a refinement leads back to the true one, that refinement, and how
-//                  far two models are apart.
+// test_problem<Case>(). Members of a case:
+//   Problem: the problem; data(points): its data, if they are more than points.
+//   Truth: a random true model. Truth(random, kind) makes one of kind 0 (ordinary) to 3
+//   (difficult);
+//     `model` is the model, match(random, noise, wrong) a true or wrong correspondence of it.
+//   expected: residual and validity of a correspondence by the definition.
+//   kRows, kParameters: residuals per edge and parameters of a refinement; jacobian, residuals,
+//     normal_equations: its kernels; moved: the model after a step.
+//   nearby: a model close to the true one; refine: a refinement that must lead back to it; error:
+//     the distance of two models.
 #pragma once
 
 #include <algorithm>
@@ -27,30 +25,30 @@
 #include "random_graph.h"
 #include "two_view.h"
 
-// One correspondence; points of the plane have two coordinates.
+// One correspondence; points in an image use two coordinates.
 struct Match {
   double a[3], b[3];
 };
 
-// By the definition: a squared residual, not a number where there is none, and whether an edge of
-// no more than the threshold is an inlier.
+// By the definition: the squared residual (NaN if undefined), and whether the other conditions of
+// an inlier hold.
 struct Expected {
   double r2;
   bool valid = true;
 };
 
-// Limits that a case may set otherwise.
+// Default limits; a case may redefine them.
 struct UsualLimits {
-  static constexpr int kBorderline = 0;       // edges of a scene whose validity rounding may change
-  static constexpr double kScreened = 1.02;   // edges that pass the screen per inlier, at most
-  static constexpr bool kHugeMayFit = false;  // coordinates of 1e300 can be on the model
-  static constexpr bool kDifferences = false;      // derivatives by differences: there is no kernel
+  static constexpr int kBorderline = 0;  // edges per scene whose validity may change by rounding
+  static constexpr double kScreened = 1.02;    // most edges that pass the screen, per inlier
+  static constexpr bool kHugeMayFit = false;   // points with coordinates of 1e300 can be inliers
+  static constexpr bool kDifferences = false;  // there is no kernel for derivatives
   static constexpr double kSumsTolerance = 1e-11;  // of normal equations, per edge
   static constexpr double kRefined = 1e-6;         // distance from the truth after a refinement
 };
 
-// A problem whose screen can be made to let everything through, so that the loop scores every
-// hypothesis exactly. One type for both, so that the loop is compiled once.
+// A problem whose screen passes everything if `exact`, so that the loop scores every hypothesis
+// exactly. One type for both cases, so that the loop is compiled once.
 template <class P>
 struct Screened : P {
   Screened(const manymatch::Graph& graph, const typename P::Data& data, bool exactly = false)
@@ -79,13 +77,13 @@ class ProblemTests {
       test_definition();
       test_screen_is_a_superset();
       test_bad_points();
-      test_alone_and_in_a_batch();
-      for (int count : {1, 7, 8, 9, 50}) test_sums(count);
-      test_refinement();
-      test_workspaces_remember_nothing();
-      test_screening_loses_nothing();
+      test_solving_does_not_depend_on_the_batch();
+      for (int count : {1, 7, 8, 9, 50}) test_derivatives_and_normal_equations(count);
+      test_refinement_finds_the_truth();
+      test_workspace_history_changes_nothing();
+      test_screening_changes_nothing();
     });
-    for (int count : {5, 64, 301}) test_sets_agree(count);
+    for (int count : {5, 64, 301}) test_instruction_sets_agree(count);
   }
 
  private:
@@ -95,7 +93,7 @@ class ProblemTests {
   static constexpr manymatch::Loss kLosses[] = {
       manymatch::Loss::kSquared, manymatch::Loss::kTruncated, manymatch::Loss::kCauchy};
 
-  // Correspondences of one model with noise, of which every third is wrong; point i with point i.
+  // Noisy correspondences of one model, every third one wrong; edge i joins point i with point i.
   struct Scene {
     std::vector<double> x0, x1;
     manymatch::Graph graph{{}, {}, 0, 0};
@@ -162,7 +160,7 @@ class ProblemTests {
     CHECK_EQ(invalid > 0, Case::kValidity);
   }
 
-  // The threshold is put right above the residual of one edge after the other.
+  // Tries thresholds that are just above the residual of an edge.
   static void test_screen_is_a_superset() {
     Source random(65);
     int kept = 0, offered = 0;
@@ -200,7 +198,7 @@ class ProblemTests {
     CHECK(offered > 500 && kept < Case::kScreened * offered);
   }
 
-  // Points that are not numbers, and too large to square, are outliers of every model.
+  // NaN, infinite and huge coordinates make an edge an outlier of every model.
   static void test_bad_points() {
     Source random(66);
     const Truth truth(random, 0);
@@ -222,8 +220,8 @@ class ProblemTests {
     }
   }
 
-  // The models of samples, alone and in a batch, are the same to the bit.
-  static void test_alone_and_in_a_batch() {
+  // A sample has the same models, bit for bit, alone and in a batch.
+  static void test_solving_does_not_depend_on_the_batch() {
     Source random(62);
     constexpr int kSamples = 37, kSize = P::kSampleSize;
     const Truth truth(random, 0);
@@ -232,7 +230,7 @@ class ProblemTests {
     typename P::Workspace space = problem.workspace();
     std::vector<int> samples(kSamples * kSize);
     std::iota(samples.begin(), samples.end(), 0);
-    std::erase_if(samples, [](int e) { return e % 3 == 0; });  // true ones
+    std::erase_if(samples, [](int e) { return e % 3 == 0; });  // keep the true ones
     samples.resize(samples.size() / kSize * kSize);
     manymatch::Solutions<Model> together, alone;
     problem.solve(samples, space, together);
@@ -250,7 +248,7 @@ class ProblemTests {
     CHECK(alone.models.empty());
   }
 
-  // True correspondences with noise, as a refinement gets them; some weights are zero.
+  // Noisy true correspondences in the form of a refinement; some weights are zero.
   struct Columns {
     manymatch::RefineColumns columns;
     manymatch::AlignedVector<double> weights;
@@ -280,8 +278,8 @@ class ProblemTests {
     }
   };
 
-  // Derivatives against differences, and normal equations against derivatives.
-  static void test_sums(int count) {
+  // Compares derivatives with finite differences, and normal equations with derivatives.
+  static void test_derivatives_and_normal_equations(int count) {
     Source random(70 + static_cast<uint64_t>(count));
     const Truth truth(random, 0);
     const Columns c(random, truth, count, 0.02);
@@ -328,8 +326,8 @@ class ProblemTests {
     }
   }
 
-  // Exact points lead a refinement back to the truth.
-  static void test_refinement() {
+  // With exact points, a refinement finds the true model.
+  static void test_refinement_finds_the_truth() {
     Source random(67);
     for (int repeat = 0; repeat < 10; ++repeat) {
       const Truth truth(random, 0);
@@ -341,9 +339,9 @@ class ProblemTests {
     }
   }
 
-  // What a workspace was used for before changes nothing: a refinement that is remembered is the
-  // one that would have been computed.
-  static void test_workspaces_remember_nothing() {
+  // Results do not depend on earlier uses of a workspace: a remembered refinement equals a computed
+  // one.
+  static void test_workspace_history_changes_nothing() {
     Source random(52);
     const Truth truth(random, 0);
     const Scene scene(random, truth, 60, 0.008);
@@ -386,8 +384,9 @@ class ProblemTests {
     return out;
   }
 
-  // The loop finds the same with every hypothesis scored in float64, for any number of threads.
-  static void test_screening_loses_nothing() {
+  // The loop finds the same model as one that scores every hypothesis in float64, for any number of
+  // threads.
+  static void test_screening_changes_nothing() {
     Source random(53);
     std::size_t kept = 0;
     for (double eps : {1e-6, 1e-5, 1e-3, 0.02}) {
@@ -411,8 +410,8 @@ class ProblemTests {
     CHECK(kept > 200);
   }
 
-  // The same bits with every set that has fused operations, nearly the same with the baseline.
-  static void test_sets_agree(int count) {
+  // Instruction sets with fused operations give the same bits; the baseline differs by rounding.
+  static void test_instruction_sets_agree(int count) {
     Source random(71);
     const Truth truth(random, 0);
     const Columns c(random, truth, count, 1e-3);
@@ -427,7 +426,7 @@ class ProblemTests {
       const Rows rows(c, truth.model);
       std::vector<double> all, r2(c.weights.size());
       Case::residuals(c.arrays(), truth.model, r2.data());
-      // What follows the edges is padding, of which anything may be computed.
+      // Values beyond the edges belong to the padding and may be anything.
       all.insert(all.end(), rows.r.data(), rows.r.data() + kRows * c.count);
       all.insert(all.end(), rows.J.data(), rows.J.data() + kRows * kParameters * c.count);
       all.insert(all.end(), r2.data(), r2.data() + c.count);
@@ -440,7 +439,7 @@ class ProblemTests {
       std::vector<double> distances = scene.residuals();
       all.push_back(problem.inliers(truth.model, mask, distances));
       for (double d : distances) all.push_back(std::isnan(d) ? -1.0 : d);
-      if (!baseline) {  // a nearly double root may be there or not
+      if (!baseline) {  // rounding decides whether a nearly double root exists
         manymatch::Solutions<Model> solutions;
         problem.solve(samples, space, solutions);
         for (const Model& model : solutions.models) {

@@ -33,7 +33,7 @@ inline manymatch::Graph make_graph(const Edges& edges, int n0, int n1) {
   return {left, right, n0, n1};
 }
 
-// Every pair is an edge with probability `density`; edges come in random order.
+// Each pair of vertices is an edge with probability `density`; the edges are in random order.
 inline manymatch::Graph random_graph(Source& random, int n0, int n1, double density) {
   Edges edges;
   for (int l = 0; l < n0; ++l) {

@@ -1,4 +1,4 @@
-// Absolute pose: what holds for every problem, the solver and the focal lengths.
+// Absolute pose: the tests of every problem, the solver, and the focal lengths.
 #include <memory>
 
 #include "manymatch/problems/absolute_pose/problem.h"
@@ -20,7 +20,7 @@ AbsolutePose random_camera(Source& random, double f = 1.0) {
   return pose;
 }
 
-// Where a point of the world is in the frame of the camera.
+// A point of the world in the frame of the camera.
 Vec seen_from(const AbsolutePose& pose, const Vec& X) {
   Pose plain;
   std::copy_n(pose.R, 9, plain.R);
@@ -28,7 +28,7 @@ Vec seen_from(const AbsolutePose& pose, const Vec& X) {
   return transform(plain, X);
 }
 
-// The point of the world at (x, y) z in the frame of the camera.
+// The point of the world that projects to (x, y) at depth z.
 Vec in_world(const AbsolutePose& pose, double x, double y, double z) {
   const double Y[3] = {x * z / pose.f - pose.t[0], y * z / pose.f - pose.t[1], z - pose.t[2]};
   double X[3];
@@ -38,7 +38,7 @@ Vec in_world(const AbsolutePose& pose, double x, double y, double z) {
   return {X[0], X[1], X[2]};
 }
 
-// By the definition; infinite behind the camera.
+// The squared residual by the definition; infinite behind the camera.
 double residual2(const AbsolutePose& pose, const double* x, const double* X) {
   const Vec Y = seen_from(pose, {X[0], X[1], X[2]});
   if (!(Y.z > 0)) return std::numeric_limits<double>::infinity();
@@ -82,8 +82,8 @@ std::unique_ptr<PerspectiveSolutions> solve(const PerspectiveBatch& batch) {
   return out;
 }
 
-// What holds for the answer to any input: rotations that put the three points in front of the
-// camera and where they are seen.
+// Must hold for any input: the answers are rotations that put the three points in front of the
+// camera and project them to where they are seen.
 void check_sound(const PerspectiveBatch& batch, const PerspectiveSolutions& out) {
   for (int s = 0; s < out.count; ++s) {
     const int i = out.sample[s];
@@ -132,7 +132,7 @@ void test_solver_is_right() {
   CHECK(wrong * 1000 <= total);
 }
 
-// Collinear and coincident samples, and what is not a number, have no answer.
+// Samples with collinear, coincident or non-finite points have no solution.
 void test_refused_samples() {
   Source random(63);
   const Batch problems(random, kPerspectiveBatch);
@@ -202,7 +202,7 @@ struct AbsolutePoseCase : UsualLimits {
     projection_matrix(pose, P);
     table().residuals(edges, P, r2);
   }
-  // Without the focal length, the sums are those with it but for the last parameter.
+  // Without the focal length, the sums are the same except for the last parameter.
   static void normal_equations(const RefineArrays& edges, const AbsolutePose& pose, Loss loss,
                                double eps2, double* out) {
     double P[12], fixed[28];
@@ -230,7 +230,7 @@ struct AbsolutePoseCase : UsualLimits {
   }
   static LmResult refine(AbsolutePose& pose, RefineColumns& columns,
                          std::span<const double> weights) {
-    // From the same pose with another focal length, which is then refined too.
+    // Also starts from another focal length and refines it.
     AbsolutePose zoomed = pose;
     zoomed.f *= 1.05;
     refine_absolute_pose(zoomed, columns, weights, Loss::kSquared, 1.0, 100, 0.5, 1e-9);
@@ -246,7 +246,7 @@ struct AbsolutePoseCase : UsualLimits {
   }
 };
 
-// Points of a camera, edge i joining point i with point i.
+// Points seen by a camera; edge i joins point i with point i.
 struct Scene {
   std::vector<double> x0, x1;
   Graph graph{{}, {}, 0, 0};
@@ -265,7 +265,7 @@ struct Scene {
   }
 };
 
-// Focal lengths other than one are found too; two points say nothing about them: the prior does.
+// A refinement finds focal lengths other than one. Two points do not determine it: the prior does.
 void test_refined_focal_lengths() {
   Source random(67);
   for (int repeat = 0; repeat < 10; ++repeat) {
@@ -295,7 +295,7 @@ void test_refined_focal_lengths() {
   }
 }
 
-// Focal lengths of samples cover the prior, and depend on nothing but sample and place.
+// Focal lengths of samples cover the prior and depend only on the sample and its place.
 void test_focal_lengths_of_samples() {
   Source random(68);
   const AbsolutePose truth = random_camera(random, 1.3);

@@ -1,4 +1,5 @@
-// The whole estimator: finds the pose, the same for any number of threads, can be stopped.
+// The whole estimator finds the pose, gives the same result for any number of threads, and can be
+// interrupted.
 #include <cstring>
 
 #include "check.h"
@@ -45,7 +46,7 @@ void test_methods_and_threads() {
   }
 }
 
-// Hints move the samples, not the answer.
+// Ranks and proposals change the samples, not the pose.
 void test_rank_and_proposals() {
   const Pair pair = random_pair(52, 80, 2);
   GraphInput input = pair.input();
@@ -92,7 +93,7 @@ void test_many() {
   }
 }
 
-// Without the request these searches would take hours.
+// Without the interrupt these searches would take hours.
 void test_interrupt() {
   const Pair pair = random_pair(53, 60, 2);
   for (Method method : kMethods) {

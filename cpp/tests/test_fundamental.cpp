@@ -1,4 +1,4 @@
-// Fundamental matrix: what holds for every problem, the solver, the factored matrix and the
+// Fundamental matrix: the tests of every problem, the solver, the factored matrix, and the
 // completion of planes.
 #include <memory>
 
@@ -13,7 +13,7 @@ constexpr int kParameters = FactoredFundamental::kParameters;
 
 const FundamentalKernels& table() { return kernels<FundamentalKernels>(); }
 
-// F = [t]x R with norm one; points in front of both cameras make the epipole of image 1 t or -t.
+// F = [t]x R with norm one. The epipole in image 1 is t or -t, depending on the points.
 Fundamental of_pose(const Pose& pose) {
   Fundamental out;
   const double *R = pose.R, *t = pose.t;
@@ -51,7 +51,7 @@ Points seen(Source& random, const Pose& pose, double noise = 0.0) {
           s.X1.y / s.X1.z + noise * random.in(-1, 1)};
 }
 
-// By the definition, in plain numbers.
+// By the definition.
 double sampson2(const Fundamental& model, const Points& p) {
   const double a[3] = {p.x0, p.y0, 1}, b[3] = {p.x1, p.y1, 1};
   double C = 0, den = 0;
@@ -67,7 +67,7 @@ double sampson2(const Fundamental& model, const Points& p) {
   return C * C / den;
 }
 
-// The sign of (e x x1) . (F x0), all three components.
+// (e x x1) . (F x0) with all three components; its sign is the side.
 double side(const Fundamental& model, const Points& p) {
   const double a[3] = {p.x0, p.y0, 1}, b[3] = {p.x1, p.y1, 1};
   double total = 0;
@@ -116,7 +116,7 @@ std::unique_ptr<SevenPointSolutions> solve(const SevenPointBatch& batch) {
   return out;
 }
 
-// What holds for the answer to any input.
+// Must hold for any input.
 void check_sound(const Batch& problems, const SevenPointSolutions& out) {
   for (int s = 0; s < out.count; ++s) {
     const int i = out.sample[s];
@@ -157,7 +157,7 @@ void test_solver_is_right() {
   CHECK(wrong * 1000 <= total);
 }
 
-// What is not a number has no answer and does not spoil that of its neighbours.
+// A sample with non-finite points has no solution and does not affect its neighbours.
 void test_bad_samples() {
   Source random(63);
   const Batch problems(random, kSevenPointBatch);
@@ -182,7 +182,7 @@ void test_bad_samples() {
 
 struct FundamentalCase : UsualLimits {
   using Problem = FundamentalProblem;
-  // Derivatives are those by the nine entries.
+  // Derivatives by the nine entries of F.
   static constexpr int kRows = 1, kParameters = 9;
   static constexpr bool kValidity = true, kHugeMayFit = true;
   static constexpr double kRefined = 1e-5;
@@ -255,8 +255,8 @@ void test_factored() {
   }
 }
 
-// Most points on a plane: a matrix of seven of them has any epipole, and its refinement must find
-// the true one with the help of the others.
+// Most points are on a plane. Seven of them leave the epipole undetermined; the refinement must
+// find it with the help of the other points.
 void test_planes_are_completed() {
   Source random(67);
   int found = 0, before = 0, total = 0;

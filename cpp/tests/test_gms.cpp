@@ -1,4 +1,4 @@
-// The GMS filter: supports are maximum matchings, nothing leaves its grid whatever the points are.
+// The GMS filter: supports are maximum matchings, and any points stay inside their grids.
 #include <algorithm>
 #include <numeric>
 
@@ -12,7 +12,7 @@ using namespace manymatch;
 
 namespace {
 
-// Small sets use bit sets, sets of more than 64 right vertices do not; both must be exact.
+// Sets with up to 64 right vertices use bit sets, larger ones do not; both must be exact.
 void test_cell_matching() {
   Source random(71);
   for (int g = 0; g < 80; ++g) {
@@ -30,7 +30,7 @@ void test_cell_matching() {
   }
 }
 
-// A path on which taking the first free candidate blocks the last vertex completely.
+// A path on which the greedy start leaves an augmenting path through all vertices.
 void test_long_augmenting_path() {
   for (int length : {2, 63, 64, 65, 300}) {
     Edges list;
@@ -46,7 +46,7 @@ void test_long_augmenting_path() {
   }
 }
 
-// Points as rounded to single precision stay below the number of cells, beside any border.
+// Points near any border, rounded to single precision, stay below the number of cells.
 void test_frames_contain_their_points() {
   Source random(72);
   const bool unshifted[2] = {false, false};

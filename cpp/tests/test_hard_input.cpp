@@ -1,4 +1,4 @@
-// The estimator on input that holds no pose, or hardly one: an answer or a reason, always sound.
+// Input without a pose, or with hardly one: the estimator returns a valid answer or a reason.
 #include <limits>
 
 #include "check.h"
@@ -20,7 +20,7 @@ void check_sound(const Pair& pair, const PoseEstimate& estimate) {
   CHECK(estimate.cardinality >= 5 || (!estimate.success && estimate.num_inliers == 0));
 }
 
-// Runs all methods with one and three threads. expect: 1 success, 0 failure, -1 either.
+// Runs all methods with one and three threads. `expect`: 1 success, 0 failure, -1 either.
 void run_all(const Pair& pair, int expect) {
   for (Method method : kMethods) {
     Options options = quick_options();
@@ -78,7 +78,7 @@ void test_too_few() {
   run_all(none, 0);
 }
 
-// Stars: fewer than five edges can hold together, which only CM does not mind.
+// Stars: at most four edges can be true together, which only CM ignores.
 void test_stars() {
   for (int centres : {1, 4}) {
     Pair pair = random_pair(76, 30, 0);
@@ -113,7 +113,7 @@ void test_no_geometry() {
   run_all(noise, -1);
 }
 
-// Cameras that hardly move: the signs of the depths are those of the noise.
+// Cameras that hardly move: noise decides the signs of the depths.
 void test_nearly_static() {
   for (uint64_t seed = 100; seed < 140; ++seed) {
     Pair pair = random_pair(seed, seed % 2 ? 8 : 30, 0);
@@ -125,7 +125,7 @@ void test_nearly_static() {
   }
 }
 
-void test_score_of_nothing() {
+void test_score_without_edges() {
   for (int points : {0, 5}) {
     Pair pair = random_pair(82, points, 0);
     pair.edges.clear();
@@ -146,6 +146,6 @@ int main() {
   test_stars();
   test_no_geometry();
   test_nearly_static();
-  test_score_of_nothing();
+  test_score_without_edges();
   return check::finish();
 }

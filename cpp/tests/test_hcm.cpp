@@ -1,4 +1,4 @@
-// Harmonic consensus against its definition.
+// Harmonic consensus compared with its definition.
 #include "check.h"
 #include "manymatch/score/hcm.h"
 #include "random_graph.h"
@@ -31,7 +31,7 @@ double by_definition(const Graph& graph, const Mask& mask, double q, double delt
   return total;
 }
 
-// Degrees on both sides of the size up to which terms are tabulated.
+// Degrees below and above the limit up to which terms are tabulated.
 void test_definition() {
   Source random(3);
   int small = 0, large = 0;
@@ -71,7 +71,7 @@ void test_fewest_edges() {
     }
     CHECK(terms.fewest_edges(1e6) > static_cast<int>(graph.num_edges()));
   }
-  // Edges that share no vertex are worth the same each: the bound is exact.
+  // Edges without common vertices add the same each, so the bound is exact.
   Edges edges;
   for (int i = 0; i < 100; ++i) edges.emplace_back(i, i);
   const Graph graph = make_graph(edges, 100, 100);
@@ -84,7 +84,7 @@ void test_fewest_edges() {
   }
 }
 
-// Given priors: the share of a vertex that is left for "no partner" is at least `floor`.
+// With given priors, the probability that a vertex has no partner is at least `floor`.
 double with_priors(const Graph& graph, const Mask& mask, const std::vector<double>& p, double delta,
                    double floor, int* raised) {
   double total = 0;
@@ -127,7 +127,7 @@ void test_given_priors() {
   CHECK(raised > 100);
 }
 
-// The paper's priors, given, are the paper's priors: to the bit, where the floor plays no part.
+// Passing in the paper's priors gives the same bits as computing them, if the floor is not reached.
 void test_given_priors_of_the_paper() {
   Source random(6);
   for (int g = 0; g < 20; ++g) {

@@ -1,4 +1,4 @@
-// Homographies and affine maps: what holds for every problem, the solvers and the direct linear
+// Homographies and affine maps: the tests of every problem, the solvers, and the direct linear
 // transforms.
 #include <memory>
 
@@ -15,7 +15,7 @@ struct Point {
   double x, y;
 };
 
-// H x, and the third coordinate.
+// The image of a point under H; `w` gets the third coordinate.
 Point apply(const Homography& model, const Point& p, double* w = nullptr) {
   const double* H = model.H;
   const double third = H[6] * p.x + H[7] * p.y + H[8];
@@ -41,7 +41,7 @@ Homography inverse(const Homography& model) {
   return out;
 }
 
-// Rotation, scale, shear, perspective: the square [-1, 1]^2 stays on one side of the horizon.
+// Random rotation, scale, shear and perspective that keep [-1, 1]^2 on one side of the horizon.
 Homography random_homography(Source& random, double perspective) {
   while (true) {
     const double angle = random.in(-3.2, 3.2), scale = std::exp(random.in(-1, 1));
@@ -98,8 +98,8 @@ std::unique_ptr<FourPointSolutions> solve(const FourPointBatch& batch) {
   return out;
 }
 
-// What holds for the answer to any input: norm one, no mirror, the four points on the right side of
-// the horizon and mapped to their partners.
+// Must hold for any input: norm one, no mirroring, the four points on the right side of the
+// horizon.
 void check_sound(const FourPointBatch& batch, const FourPointSolutions& out) {
   for (int s = 0; s < out.count; ++s) {
     const int i = out.sample[s];
@@ -140,7 +140,7 @@ void test_solver_is_right() {
   CHECK(flat * 1000 <= 5 * total);
 }
 
-// Mirrored, twisted, collinear and coincident samples, and what is not a number, have no answer.
+// Mirrored, twisted, collinear, coincident and non-finite samples have no solution.
 void test_refused_samples() {
   Source random(43);
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -257,7 +257,7 @@ struct HomographyCase : UsualLimits {
   static double error(const Homography& a, const Homography& b) { return distance(a.H, b); }
 };
 
-// Three correspondences are a map of their own.
+// Three correspondences determine an affine map.
 void test_affine_solver() {
   Source random(49);
   for (int repeat = 0; repeat < 10; ++repeat) {
@@ -278,8 +278,8 @@ void test_affine_solver() {
   }
 }
 
-// Third coordinates change sign with the homography: nothing is left.
-void test_mirrored() {
+// The third coordinates change sign with the homography: -H has no inliers.
+void test_negated_homography_has_no_inliers() {
   Source random(44);
   const HomographyCase<HomographyProblem>::Truth truth(random, 0);
   std::vector<double> x0, x1;
@@ -306,7 +306,7 @@ int main() {
     test_solver_is_right();
     test_refused_samples();
     test_affine_solver();
-    test_mirrored();
+    test_negated_homography_has_no_inliers();
   });
   test_problem<HomographyCase<HomographyProblem>>();
   test_problem<HomographyCase<AffineProblem>>();

@@ -1,4 +1,5 @@
-// The loop on the smallest problem: neither the screen nor the threads change anything.
+// The loop on the smallest problem: neither the screen nor the number of threads changes the
+// result.
 #include "check.h"
 #include "manymatch/ransac/lo_ransac.h"
 #include "manymatch/ransac/selection.h"
@@ -41,9 +42,9 @@ Outcome run(const Toy& toy, const Graph& graph, const std::function<Scorer()>& s
   return out;
 }
 
-// The screen and the threads change nothing.
 template <class Scorer>
-void test(const Toy& toy, const Graph& graph, const std::function<Scorer()>& scorer) {
+void test_screen_and_threads_change_nothing(const Toy& toy, const Graph& graph,
+                                            const std::function<Scorer()>& scorer) {
   for (int pool_size : {0, 1, 20}) {
     const Outcome plain = run<Scorer>(toy, graph, scorer, Screen::kAll, 1, pool_size);
     CHECK(plain.result.found && !plain.result.interrupted);
@@ -68,13 +69,13 @@ void test(const Toy& toy, const Graph& graph, const std::function<Scorer()>& sco
   }
 }
 
-// What ends a search: the chance that it is told, by the formula of the iterations it asks for.
+// A search with its own stopping rule, and how often it asked for the probability.
 struct Stopped {
   SearchResult<Shift> result;
   int asked = 0;
 };
 
-// `spoil` makes every refinement a worse model than before: the best one is then a raw one.
+// `spoil` makes every refinement worse than its start, so that the best model is a raw one.
 Stopped run_until(const Toy& toy, const Graph& graph, const HcmTerms& terms, int threads,
                   double spoil, const std::function<double(MaskView)>& chance) {
   TranslationData data = toy.data;
@@ -101,12 +102,12 @@ Stopped run_until(const Toy& toy, const Graph& graph, const HcmTerms& terms, int
   });
   out.result = search.run(nullptr);
   problem.inliers(out.result.model, best, {});
-  CHECK(best == last);  // it was asked about the inliers of the best model, and about no later one
+  CHECK(best == last);  // the last question was about the inliers of the best model
   return out;
 }
 
 void test_stop_by(const Toy& toy, const Graph& graph, const HcmTerms& terms) {
-  // The first iterations find the shift; the chance alone decides what follows.
+  // The first iterations find the shift; then the probability alone decides.
   int within = 0;
   for (double chance : {0.0, 1e-8, 0.004, 0.01, 0.02, 0.05, 0.2, 0.9, 1.0 - 1e-9, 1.0}) {
     int64_t wanted = 3000;
@@ -125,7 +126,7 @@ void test_stop_by(const Toy& toy, const Graph& graph, const HcmTerms& terms) {
     }
   }
   CHECK(within >= 3);
-  // A chance that follows the inliers gives the paper's rule back.
+  // The probability of the paper gives the paper's stopping rule.
   const int64_t edges = static_cast<int64_t>(graph.num_edges());
   const auto paper = [&](MaskView inliers) {
     const double count = count_bits(inliers);
@@ -147,8 +148,10 @@ int main() {
   const Graph graph = make_graph(toy.edges, 40, 40);
   const HcmTerms terms(graph, 0.3, 0.01);
   test_stop_by(toy, graph, terms);
-  test<HcmScorer>(toy, graph, [&] { return HcmScorer(graph, terms); });
-  test<McmScorer>(toy, graph, [&] { return McmScorer(graph); });
-  test<CmScorer>(toy, graph, [&] { return CmScorer(0.05 * 0.05); });
+  test_screen_and_threads_change_nothing<HcmScorer>(toy, graph,
+                                                    [&] { return HcmScorer(graph, terms); });
+  test_screen_and_threads_change_nothing<McmScorer>(toy, graph, [&] { return McmScorer(graph); });
+  test_screen_and_threads_change_nothing<CmScorer>(toy, graph,
+                                                   [&] { return CmScorer(0.05 * 0.05); });
   return check::finish();
 }

@@ -1,4 +1,4 @@
-// Matchings against a recursive textbook version and against enumeration.
+// Matchings compared with a recursive textbook algorithm and with enumeration.
 #include <set>
 
 #include "check.h"
@@ -56,7 +56,7 @@ void test_cardinality() {
 }
 
 // The greedy start takes every second edge of a path, which leaves one augmenting path through the
-// whole graph; and again half of it with the same buffers.
+// whole graph. Then half of the graph, with the same buffers.
 void test_long_chain() {
   const int n = 10000;
   Edges edges;
@@ -78,7 +78,7 @@ void test_long_chain() {
   CHECK_EQ(chosen.size(), static_cast<std::size_t>(n / 2));
 }
 
-// Largest, then cheapest, over all matchings.
+// The cheapest of the largest matchings, by enumeration.
 void enumerate(const Graph& graph, const Mask& mask, const std::vector<double>& cost, std::size_t e,
                std::set<int>& left, std::set<int>& right, double total, int& best_size,
                double& best_cost) {
@@ -129,7 +129,7 @@ void test_cheapest() {
   }
 }
 
-// The most that edges from `e` on can add to a matching.
+// The largest weight that edges from `e` on can add to a matching.
 double heaviest_from(const Graph& graph, const Mask& mask, const std::vector<double>& weight,
                      std::size_t e, std::set<int>& left, std::set<int>& right) {
   if (e == graph.num_edges()) return 0.0;
@@ -144,7 +144,7 @@ double heaviest_from(const Graph& graph, const Mask& mask, const std::vector<dou
   return best;
 }
 
-// Weights of edges outside the mask are large, so that one taken by mistake would show.
+// Edges outside the mask have large weights, so that using one by mistake is noticed.
 void test_heaviest() {
   Source random(3);
   int smaller = 0;
@@ -177,7 +177,7 @@ void test_heaviest() {
   CHECK(smaller > 5);  // the heaviest is not always one of the largest
 }
 
-// One heavy edge beats two light ones that it excludes, and loses to two that weigh more together.
+// One heavy edge beats two light ones that it excludes, but not two that are heavier together.
 void test_heaviest_is_not_the_largest() {
   const Graph path = make_graph({{0, 0}, {1, 0}, {1, 1}}, 2, 2);
   const Mask mask = {0b111};

@@ -1,4 +1,4 @@
-// The noise of keypoints from residuals, against numerical integrals and simulated mixtures.
+// The noise of keypoints from residuals, compared with numerical integrals and simulations.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -13,8 +13,8 @@ using namespace manymatch;
 
 namespace {
 
-// Density of the distance of a normal error from a line (1), from a point of an image (2) or in
-// space (3).
+// Density of the distance of a normal error from a line (1), a point in an image (2) or in space
+// (3).
 double density(int dimensions, double r, double scale) {
   const double u = r / scale;
   const double factor = dimensions == 2 ? 1.0 : std::sqrt(2.0 / std::numbers::pi);
@@ -41,7 +41,7 @@ void test_law() {
         const double square = integral([&](double r) { return r * r * p(r); }, limit) / share;
         CHECK_NEAR(law.mean_square_below(limit, scale), square / (dimensions * scale * scale),
                    1e-8);
-        // The peak is in residuals per size of a band: falling off as a normal, it has all of them.
+        // With a normal decay from the peak, the densities of all bands must integrate to one.
         const auto fall = [&](double r) { return std::exp(-0.5 * r * r / (scale * scale)); };
         const double step = 1e-6;
         const auto per_distance = [&](double r) {
@@ -70,7 +70,7 @@ std::pair<double, double> normals(Source& random) {
   return {r * std::cos(angle), r * std::sin(angle)};
 }
 
-// `count` true residuals and `wrong` that are spread evenly, some beyond all that is looked at.
+// `count` true residuals and `wrong` evenly spread ones, some of them beyond all windows.
 Mixture mixture(uint64_t seed, ResidualLaw law, double scale, int count, int wrong) {
   constexpr double kFarthest = 20.0;
   Source random(seed);
@@ -89,8 +89,8 @@ Mixture mixture(uint64_t seed, ResidualLaw law, double scale, int count, int wro
 
 NearResiduals near(const Mixture& m, ResidualLaw law) { return {m.squared, m.weight, law}; }
 
-// The stated deviation is that of the estimates; where the noise nearly fills the band among many
-// wrong edges, those edges make it larger than stated, and the scale is a little low.
+// The reported deviation matches the spread of the estimates. If the noise nearly fills the band
+// and many edges are wrong, the spread is larger than reported and the scale a little low.
 void test_recovers_the_scale() {
   constexpr int kSeeds = 60;
   for (int dimensions : {1, 2, 3}) {
@@ -120,7 +120,7 @@ void test_recovers_the_scale() {
   }
 }
 
-// A model that was fitted to edges is closer to them than the true one.
+// A model that was fitted to edges is closer to them than the true model.
 void test_degrees_of_freedom() {
   const ResidualLaw law{2};
   const Mixture m = mixture(7, law, 0.3, 40, 0);
@@ -128,13 +128,13 @@ void test_degrees_of_freedom() {
   const Noise some = estimate_noise(near(m, law), law, 8);
   CHECK_NEAR(some.scale / none.scale, std::sqrt(40.0 / 32.0), 0.01);
   CHECK_NEAR(some.deviation, some.scale / std::sqrt(4.0 * 32.0), 0.01 * some.deviation);
-  // Fewer edges than a sample say little, but something.
+  // Fewer edges than a sample still give a finite result.
   const Noise few = estimate_noise(near(mixture(8, law, 0.3, 3, 0), law), law, 8);
   CHECK(few.scale > 0.0 && few.deviation >= 0.4 * few.scale);
   CHECK(std::isfinite(estimate_noise(near(Mixture(), law), law, 4).scale));
 }
 
-// Larger residuals of the true edges are more noise, among the same wrong ones.
+// If the true edges have larger residuals, the noise is larger.
 void test_monotone() {
   for (int dimensions : {1, 2, 3}) {
     const ResidualLaw law{dimensions};
@@ -155,7 +155,7 @@ void test_monotone() {
   }
 }
 
-// Wrong edges are counted outside the window, and an edge counts by its weight.
+// Wrong edges are counted outside the window, weighted by their weights.
 void test_near_residuals() {
   for (int dimensions : {1, 2, 3}) {
     const ResidualLaw law{dimensions};
@@ -166,7 +166,7 @@ void test_near_residuals() {
     for (double r2 : residuals.squared) CHECK(r2 < 25.0);
     std::vector<double> half(m.weight.size(), 0.5);
     CHECK_NEAR(NearResiduals(m.squared, half, law).density, 0.5 * residuals.density, 1e-9);
-    // An edge of no weight is as none.
+    // An edge of weight zero has no effect.
     Mixture more = mixture(401, law, 0.2, 100, 100);
     const double without = residual_spread(near(more, law), law);
     for (int i = 0; i < 100; ++i) {
@@ -177,8 +177,8 @@ void test_near_residuals() {
   }
 }
 
-// Edges that are nearly true, within the window and not outside: they widen the spread of all edges
-// that are not by chance, and hardly the noise of the true ones.
+// Nearly true edges, all within the window: they widen the spread of the edges that are not there
+// by chance, but hardly change the noise of the true ones.
 void test_spread() {
   for (int dimensions : {1, 2, 3}) {
     const ResidualLaw law{dimensions};

@@ -1,4 +1,4 @@
-// The plain HCM that the benchmarks compare with is the exact score on every instruction set.
+// The plain HCM of the benchmarks equals the exact score on every instruction set.
 #include "check.h"
 #include "manymatch/score/scorers.h"
 #include "plain_graph.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kQ = 0.3, kDelta = 0.01;
 
-void test() {
+void test_plain_score_is_exact() {
   Source random(91);
   for (uint64_t seed = 0; seed < 10; ++seed) {
     const Pair pair = random_pair(seed, 60, static_cast<int>(seed));
@@ -27,7 +27,7 @@ void test() {
       const double exact =
           score<RelativePoseProblem>(pair.input(), pair.points(), pose, kQ, kDelta).hcm;
       CHECK_NEAR(plain.hcm(pose), exact, 1e-12 * exact);
-      // What the search evaluates sees a superset of the inliers.
+      // The search evaluates a superset of the inliers.
       problem.screen(pose, 0, mask);
       CHECK(HcmScorer(graph, terms).score(mask, {}) >= exact * (1 - 1e-12));
     }
@@ -37,6 +37,6 @@ void test() {
 }  // namespace
 
 int main() {
-  for_each_instruction_set([](const char*) { test(); });
+  for_each_instruction_set([](const char*) { test_plain_score_is_exact(); });
   return check::finish();
 }

@@ -1,4 +1,4 @@
-// The pool against a list that is searched for its worst entry.
+// The pool compared with a list that is searched for its worst entry.
 #include <tuple>
 
 #include "check.h"
@@ -20,7 +20,7 @@ std::vector<Item> sorted(const Pool<int>& pool) {
   return items;
 }
 
-// Scores are small integers, so that ties are common.
+// Scores are small integers, which makes ties common.
 void compare(Source& random, int capacity, int insertions) {
   Pool<int> pool(capacity);
   std::vector<Item> reference;
@@ -28,7 +28,7 @@ void compare(Source& random, int capacity, int insertions) {
   for (int model = 0; model < insertions; ++model) {
     const double score = random.pick(8);
     const bool full = reference.size() == static_cast<std::size_t>(capacity);
-    // Of several worst entries the oldest goes: it is the first in sorted order.
+    // Of several worst entries the oldest is replaced: it is the first in sorted order.
     const bool better = !full || score > std::get<0>(reference.front());
     CHECK_EQ(pool.full(), full);
     CHECK_EQ(pool.admits(score), better);

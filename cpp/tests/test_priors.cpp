@@ -1,4 +1,4 @@
-// Levels and priors of edges, by their definition.
+// Levels and priors of edges compared with their definition.
 #include <algorithm>
 
 #include "check.h"
@@ -32,7 +32,7 @@ double paper_prior(const Graph& graph, std::size_t e, double q) {
          0.5 * q / degree(graph.right, graph.right[e]);
 }
 
-// What the filter costs is a number of its own: it is read off one edge and holds for all.
+// The factor of edges that the filter does not keep: measured on one edge, the same for all.
 double cost_of_doubt() {
   const Graph one = make_graph({{0, 0}}, 1, 1);
   const int32_t first[] = {1};
@@ -70,7 +70,7 @@ void test_definition() {
   }
 }
 
-// Of two levels that differ in one respect only, the better one is worth more.
+// Of two levels that differ in rank only, or in the filter only, the better one has a larger prior.
 void test_order() {
   Edges edges;
   std::vector<int32_t> rank;
@@ -89,8 +89,8 @@ void test_order() {
   }
 }
 
-// The weight is what an isolated inlier adds to one side of HCM with this prior: a likelihood
-// ratio.
+// The weight is a log-likelihood ratio: what an isolated inlier with this prior adds to one side of
+// HCM.
 void test_weight() {
   Source random(22);
   const Found found(random);
@@ -107,7 +107,7 @@ void test_weight() {
   }
 }
 
-// Ranks below one are no ranks, but they must not lead out of the tables.
+// Invalid ranks must not index outside the tables.
 void test_odd_ranks() {
   const Graph graph = make_graph({{0, 0}, {1, 1}, {2, 2}}, 3, 3);
   const int32_t rank[] = {0, -7, 2147483647};

@@ -1,5 +1,5 @@
-// Relative pose, with known and with unknown focal lengths: what holds for every problem, the poses
-// of samples and the refinement of focal lengths.
+// Relative pose with known and with unknown focal lengths: the tests of every problem, the poses of
+// samples, and the refinement of focal lengths.
 #include "manymatch/problems/unknown_focal/problem.h"
 #include "problem_tests.h"
 
@@ -11,7 +11,7 @@ struct RelativePoseCase : UsualLimits {
   using Problem = RelativePoseProblem;
   static constexpr int kRows = 1, kParameters = 5;
   static constexpr bool kValidity = true;
-  // A depth may lie within rounding of its limit.
+  // Rounding can decide whether a depth is above its limit.
   static constexpr int kBorderline = 1;
   static constexpr double kScreened = 1.2;
 
@@ -27,7 +27,7 @@ struct RelativePoseCase : UsualLimits {
       while (true) {
         auto [X, X1] = random_point(random, model, wide);
         if (noise > 0 && random.chance(1.0 / 7)) {
-          // 0.01 of the baseline in front of camera 0, give or take rounding.
+          // About at the limit of the depth, 0.01 of the baseline.
           X = 0.01 * (1.0 + random.in(-1e-5, 1e-5)) * unit(X);
           X1 = transform(model, X);
           if (X1.z < 0.05) continue;
@@ -162,7 +162,7 @@ struct UnknownFocalCase : UsualLimits {
     for (int i = 0; i < 5; ++i) step[i] = random.in(-0.01, 0.01);
     return moved(model, step);
   }
-  // With focal lengths that are known: test_focal_refinement has the others.
+  // With known focal lengths; test_focal_refinement tests unknown ones.
   static LmResult refine(FocalPose& model, RefineColumns& columns,
                          std::span<const double> weights) {
     const double* f = model.f;
@@ -175,7 +175,7 @@ struct UnknownFocalCase : UsualLimits {
   }
 };
 
-// Points of two cameras of given focal lengths, edge i joining point i with point i.
+// Points seen by two cameras with given focal lengths; edge i joins point i with point i.
 struct Pair {
   FocalPose model;
   std::vector<double> x0, x1;
@@ -214,7 +214,7 @@ struct Pair {
   }
 };
 
-// With focal lengths of one, residuals and inliers are those of points on the normalised planes.
+// If the focal lengths are 1, residuals and inliers are those of RelativePoseProblem.
 void test_unit_focal(Source& random) {
   Pair pair(random, 200, 1e-3, true);
   const double parameters[] = {1.0, 0.5, 1.0, 0.5, 1.0};
@@ -230,7 +230,7 @@ void test_unit_focal(Source& random) {
   CHECK(a == b);
 }
 
-// Exact samples whose focal lengths are known have the right pose among their models.
+// The models of an exact sample with known focal lengths include the right pose.
 void test_samples(Source& random) {
   int wrong = 0, total = 0;
   for (int trial = 0; trial < 100; ++trial) {
@@ -255,8 +255,8 @@ void test_samples(Source& random) {
   CHECK(wrong <= total / 1000);
 }
 
-// Exact points lead a refinement back to pose and focal lengths: shared, one known, both unknown,
-// both held.
+// With exact points, a refinement finds pose and focal lengths: shared, one known, both unknown,
+// both known.
 void test_focal_refinement(Source& random) {
   for (int kind = 0; kind < 5; ++kind) {
     for (int trial = 0; trial < 20; ++trial) {
@@ -264,7 +264,7 @@ void test_focal_refinement(Source& random) {
       RefineColumns columns = pair.columns();
       AlignedVector<double> weights(columns.x0.size(), 0.0);
       std::fill_n(weights.begin(), 100, 1.0);
-      // The middle of the prior is the truth.
+      // The median of the prior is the true focal length.
       const double* f = pair.model.f;
       const bool held0 = kind == 1 || kind == 4, held1 = kind == 2 || kind == 4;
       const double parameters[] = {f[0], held0 ? 0.0 : 0.5, f[1], held1 ? 0.0 : 0.5,
@@ -288,8 +288,8 @@ void test_focal_refinement(Source& random) {
   }
 }
 
-// Focal lengths that are held go through the prior in equal steps, and leave known ones alone.
-void test_held() {
+// Held focal lengths cover the prior in equal steps; known focal lengths stay as they are.
+void test_held_focal_lengths() {
   constexpr int kLast = FocalPoints::kHeld - 1;
   const FocalPose model{{}, {0.8, 1.2}};
   for (int kind = 0; kind < 3; ++kind) {  // shared, the second unknown, both unknown
@@ -313,8 +313,8 @@ void test_held() {
   }
 }
 
-// What it costs to take one model for another, when a seed is another model, the spread of the
-// focal lengths, and what speaks against axes that differ, each by its definition.
+// Loss, leads_elsewhere, the spread of focal lengths and the penalty of diverging axes, each
+// compared with its definition.
 void test_comparison(Source& random) {
   constexpr double kDegree = 0.017453292519943295;
   const Pair pair(random, 100, 0.0, true);
@@ -350,8 +350,8 @@ void test_comparison(Source& random) {
   CHECK(chosen.spread[0] == chosen.spread[1]);
 }
 
-// Parameters that make no sense are refused.
-void test_parameters() {
+// Invalid parameters are refused.
+void test_invalid_parameters() {
   const std::vector<double> bad[] = {{1, 0.5, 1, 0.5},
                                      {0, 0.5, 1, 0.5, 0},
                                      {1, -0.5, 1, 0.5, 0},
@@ -378,8 +378,8 @@ int main() {
     test_focal_refinement(random);
     test_comparison(random);
   });
-  test_held();
-  test_parameters();
+  test_held_focal_lengths();
+  test_invalid_parameters();
   test_problem<RelativePoseCase>();
   test_problem<UnknownFocalCase>();
   return check::finish();

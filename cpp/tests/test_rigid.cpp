@@ -1,5 +1,5 @@
-// Rigid transforms and similarities: what holds for every problem, the solvers and the completion
-// of samples.
+// Rigid transforms and similarities: the tests of every problem, the solvers, and the completion of
+// samples.
 #include <array>
 #include <memory>
 
@@ -42,7 +42,7 @@ double distance(const TransformNumbers& a, const TransformNumbers& b) {
   return worst;
 }
 
-// A = scale R with a proper rotation R.
+// A must be scale R with a proper rotation R.
 void check_sound(const TransformNumbers& T) {
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 3; ++j) {
@@ -120,7 +120,7 @@ void test_solver_is_right() {
   CHECK(flat * 1000 <= total);
 }
 
-// Squares that the solver makes least: over the rotations and translations, and scales if free.
+// The sum of squares that the solver minimises.
 double symmetric_squares(const TransformNumbers& T, const std::vector<Point>& x0,
                          const std::vector<Point>& x1) {
   double sum = 0;
@@ -131,7 +131,7 @@ double symmetric_squares(const TransformNumbers& T, const std::vector<Point>& x0
   return sum;
 }
 
-// On noisy samples no step in any direction is better.
+// On noisy samples, a step in any direction increases the sum of squares.
 template <bool kFreeScale>
 void test_solver_is_least_squares() {
   Source random(62);
@@ -157,7 +157,8 @@ void test_solver_is_least_squares() {
   }
 }
 
-// Sides that disagree, collinear, coincident and small triangles, and what is not a number.
+// Samples with different sides, with collinear, coincident or non-finite points, or too small, have
+// no solution.
 template <bool kFreeScale>
 void test_refused_samples() {
   Source random(64);
@@ -215,7 +216,7 @@ void test_refused_samples() {
   CHECK_EQ(solve<kFreeScale>(batch)->count, 0);
 }
 
-// Sides may differ by the tolerance and no more.
+// Sides may differ by up to the tolerance.
 void test_tolerance() {
   Source random(65);
   const Batch<false> problems(random, 0);
@@ -268,7 +269,7 @@ struct RigidCase : UsualLimits {
     }
     return {std::sqrt(there * back)};
   }
-  // Three residuals of an edge, whose squares sum up to r^2.
+  // Three residuals of an edge whose squares sum to r^2.
   static Point rows(const RefineArrays& edges, std::size_t i, const Model& T) {
     const Point q = map_point(T, {edges.x0[i], edges.y0[i], edges.z0[i]});
     const double root = std::sqrt(T.scale);
@@ -317,8 +318,8 @@ struct RigidCase : UsualLimits {
   static double error(const Model& a, const Model& b) { return distance(a, b); }
 };
 
-// Whether two edges can hold together, by the definition: lengths that differ by less than the
-// threshold, and neither shorter than the least height of a sample.
+// Whether two edges can be in one sample, by the definition: their distances in the two clouds
+// differ by less than the threshold, and neither is shorter than the least height of a sample.
 bool consistent(const Graph& graph, const std::vector<double>& x0, const std::vector<double>& x1,
                 double eps, int e, int f) {
   const auto length = [](const std::vector<double>& x, int a, int b) {
@@ -331,8 +332,8 @@ bool consistent(const Graph& graph, const std::vector<double>& x0, const std::ve
   return std::abs(l0 - l1) < eps && l0 >= least && l1 >= least;
 }
 
-// Completed samples are consistent and from the allowed edges, each as often as any other; and the
-// chance of clean ones is that of all samples counted.
+// Completed samples are consistent, use allowed edges only, and are equally likely. The probability
+// of a clean sample equals that found by enumeration.
 void test_completion() {
   Source random(72);
   const RigidCase<false>::Truth truth(random, 0);
@@ -382,7 +383,7 @@ void test_completion() {
     CHECK_NEAR(drawn[at(f)], expected, 5.0 * std::sqrt(expected));
   }
 
-  // A few first edges only, so that all of them are looked at.
+  // So few inliers that the probability averages over all of them.
   Mask few(graph.words(), 0);
   for (int e = 0, taken = 0; e < count && taken < 30; ++e) {
     if (has_bit(allowed, at(e)) && has_bit(inliers, at(e))) {

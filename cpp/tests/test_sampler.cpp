@@ -1,4 +1,4 @@
-// Minimal samples: one partner per vertex, a function of seed and iteration alone.
+// Minimal samples: one partner per vertex, determined by seed and iteration only.
 #include <set>
 
 #include "check.h"
@@ -65,7 +65,8 @@ void test_same_in_any_order() {
   }
 }
 
-// Twenty left vertices on four right ones hold no five: drawing gives up and says what it cost.
+// Twenty left vertices share four right ones, so there is no sample of five: drawing gives up and
+// reports its cost.
 void test_star() {
   Edges edges;
   for (int l = 0; l < 20; ++l) {
@@ -86,23 +87,6 @@ void test_star() {
   sample.resize(4);
   CHECK(sampler.draw(rng, scratch, std::span(sample).first(4), &wasted));
   CHECK(one_to_one(graph, sample));
-}
-
-// With one edge per vertex all are equally likely to come first: a coarse look at the law.
-void test_uniform_over_left() {
-  Edges edges;
-  for (int i = 0; i < 10; ++i) edges.emplace_back(i, i);
-  const Graph graph = make_graph(edges, 10, 10);
-  const Proposals proposals(graph, all_edges(graph), false);
-  Proposals::Scratch scratch = proposals.scratch();
-  std::vector<int> count(10, 0);
-  Sample sample(kSize);
-  int64_t wasted = 0;
-  for (int i = 0; i < 4000; ++i) {
-    proposals.draw(8, i, scratch, sample, &wasted);
-    ++count[static_cast<std::size_t>(sample[0])];
-  }
-  for (int c : count) CHECK_NEAR(c, 400, 100);  // more than five standard deviations
 }
 
 void test_uniform_edges_and_guidance() {
@@ -128,7 +112,8 @@ void test_uniform_edges_and_guidance() {
   }
 }
 
-// Vertices in three groups, the edges of each guide within its own: who drew is plain to see.
+// Vertices in three groups, and each guide within its own group: a sample shows which guide drew
+// it.
 struct Mixture {
   static constexpr int kVertices = 60, kGroups = 3;
   const double shares[kGroups] = {0.45, 0.3, 0.25};  // the rest falls to no guide
@@ -143,7 +128,7 @@ struct Mixture {
     }
     for (int g = 0; g + 1 < kGroups; ++g) proposals.guide(graph, group[g], shares[g]);
   }
-  // Partners are of the same group.
+  // Partners are in the same group.
   static Graph make() {
     Source random(11);
     Edges edges;
@@ -179,7 +164,7 @@ void test_mixture_draws_its_shares_from_the_named_edges() {
       });
     }
   }
-  // A free sample is of one group once in eighty; five standard deviations are 160.
+  // One in eighty samples from all edges is within one group; five standard deviations are 160.
   const double rest = mixture.shares[2];
   for (int g = 0; g + 1 < Mixture::kGroups; ++g) {
     CHECK_NEAR(pure[g], kDraws * mixture.shares[g], 160);
@@ -188,7 +173,7 @@ void test_mixture_draws_its_shares_from_the_named_edges() {
   CHECK_NEAR(free, kDraws * rest, 160);  // iterations of no guide draw as if there were none
 }
 
-// One guide draws what the same edges draw alone.
+// A guide draws the same samples as a sampler with its edges.
 void test_a_guide_is_a_sampler_of_its_edges() {
   const Mixture mixture;
   Proposals guided(mixture.graph, all_edges(mixture.graph), false);
@@ -208,7 +193,7 @@ struct Counted {
   double share, deviation;  // of inliers among the draws, and how uncertain that is
 };
 
-// Every left vertex is as likely, and so is each of its edges.
+// All left vertices are equally likely, and so are the edges of a vertex.
 Counted count(const Graph& graph, const std::vector<int>& edges, const Mask& inliers) {
   double total = 0;
   int vertices = 0;
@@ -247,8 +232,8 @@ void test_clean_chance_by_count() {
   CHECK_NEAR(mixture.proposals.clean_chance(all, kSize), 1.0, 1e-12);
 }
 
-// So many vertices that hardly a sample meets one twice: what is predicted is seen, or a little
-// less.
+// With so many vertices that samples hardly ever meet one twice, the share of clean samples is as
+// predicted, or slightly less.
 void test_clean_chance_by_drawing() {
   const int n = 3000;
   Source random(15);
@@ -297,7 +282,6 @@ int main() {
   test_clean_chance_by_drawing();
   test_same_in_any_order();
   test_star();
-  test_uniform_over_left();
   test_uniform_edges_and_guidance();
   return check::finish();
 }

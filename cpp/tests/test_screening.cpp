@@ -1,7 +1,7 @@
-// Screening in float32 loses no hypothesis that float64 would have kept: the pools are counted.
+// Screening in float32 loses no hypothesis that float64 would keep: compares the pools.
 //
-// The same search runs twice, as it is and with every hypothesis scored in float64. Two searches
-// with a bound that is wrong on purpose show that a lost hypothesis would be counted.
+// The same search runs as it is and with every hypothesis scored in float64. Two more searches with
+// a deliberately wrong bound show that the test notices a lost hypothesis.
 #include <cstring>
 #include <numeric>
 
@@ -14,12 +14,12 @@ using namespace manymatch;
 
 namespace {
 
-// kExact lets everything through, so that the loop scores every hypothesis exactly. kCareless takes
-// the slack for rounding off the threshold instead of adding it; kForgetful misses one edge in
+// kExact passes everything, so that the loop scores every hypothesis exactly. kCareless subtracts
+// the slack for rounding from the threshold instead of adding it. kForgetful misses one edge in
 // forty.
 enum class Screening { kAsItIs, kExact, kCareless, kForgetful };
 
-// One type for all of them: the loop is compiled once per score.
+// One type for all kinds, so that the loop is compiled once per scorer.
 struct Screened : RelativePoseProblem {
   Screened(const Graph& g, const VertexPoints& given, Screening how = Screening::kAsItIs)
       : RelativePoseProblem(g, given), screening(how), points(6) {
@@ -93,7 +93,7 @@ Outcome search(Screening screening, const Pair& pair, const Graph& graph,
 
 bool same(const Pose& a, const Pose& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
-// Hypotheses of the first pool that the second does not hold.
+// Number of hypotheses in the first pool that are missing in the second.
 int lost(const Outcome& exact, const Outcome& screened) {
   int count = 0;
   for (const auto& a : exact.pool) {
@@ -110,7 +110,7 @@ bool same(const SearchResult<Pose>& a, const SearchResult<Pose>& b) {
          a.refinements == b.refinements;
 }
 
-// A pair whose threshold is as large as its noise, down to where float32 can hardly tell.
+// A pair whose threshold is about its noise, down to noise near the precision of float32.
 Pair noisy_pair(uint64_t seed) {
   const int points = 60 + static_cast<int>(seed % 5) * 40, wrong = static_cast<int>(seed % 3);
   Pair pair = random_pair(seed, points, wrong, 0.0);

@@ -1,4 +1,4 @@
-// Every method of the estimator on another problem than relative pose: nothing in it is special.
+// Every method of the estimator on a problem that is not part of the library.
 #include <cstring>
 #include <numeric>
 #include <set>
@@ -115,7 +115,7 @@ void test_many(const Scene& scene) {
   }
 }
 
-// Failures name the size of this problem's sample and its model.
+// Failure messages name the sample size and the model of this problem.
 void test_failures(const Scene& scene) {
   const std::vector<int32_t> one_edge = {0, 0}, star = {0, 0, 0, 1, 0, 2};
   GraphInput input{Toy::kPoints, Toy::kPoints, one_edge, {}, {}};
@@ -130,8 +130,8 @@ void test_failures(const Scene& scene) {
         "the best shift has 1 match, two are needed");
 }
 
-// A polish that moves the model away from all its inliers.
-void test_model_before_a_polish_that_spoils_it(Scene scene) {
+// If a polish moves the model away from its inliers, the estimate is the unpolished model.
+void test_spoiled_polish_falls_back_to_unpolished_model(Scene scene) {
   scene.data.spoil_polish = 1e6;
   for (Method method : kMethods) {
     for (unsigned disabled : {0U, unsigned{kPolishPart}}) {
@@ -152,6 +152,6 @@ int main() {
   test_parts(scene);
   test_many(scene);
   test_failures(scene);
-  test_model_before_a_polish_that_spoils_it(scene);
+  test_spoiled_polish_falls_back_to_unpolished_model(scene);
   return check::finish();
 }

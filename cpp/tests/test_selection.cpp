@@ -1,4 +1,4 @@
-// Stage 2 of method "auto" on synthetic models: inliers and where a refinement leads are given.
+// Stage 2 of method "auto" on synthetic models with given inliers and refinements.
 #include <mutex>
 
 #include "check.h"
@@ -13,7 +13,7 @@ struct Named {
   int number = -1;
 };
 
-// Model m has the inliers of its row and is refined into `leads_to[m]`.
+// Model m has the inliers in row m; its refinement is `leads_to[m]`.
 class TableProblem : public ProblemDefaults<TableProblem> {
  public:
   using Model = Named;
@@ -83,7 +83,7 @@ struct Outcome {
 
 using Seeds = std::vector<std::pair<int, double>>;  // model and raw score, in order of insertion
 
-// No weights: the size of the largest matching is the support.
+// Empty: the support is the size of the largest matching.
 using Weights = std::span<const double>;
 
 Outcome run(const TableProblem& problem, Weights weight, bool skip, int found, const Seeds& seeds,
@@ -115,7 +115,7 @@ int common(const Mask& a, const Mask& b) {
   return count;
 }
 
-// The same without any economy: every refined model is weighed exactly.
+// The same as a plain loop that computes the exact support of every refined model.
 Outcome plain(const TableProblem& problem, Weights weight, bool skip, int found, Seeds seeds) {
   std::stable_sort(seeds.begin(), seeds.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -140,7 +140,7 @@ Outcome plain(const TableProblem& problem, Weights weight, bool skip, int found,
   return out;
 }
 
-// Weights are multiples of 1/8: sums are exact, so that equal is equal.
+// Weights are multiples of 1/8, so that sums are exact.
 std::vector<double> random_weights(Source& random, const Graph& graph) {
   std::vector<double> weight(graph.words() * 64, 0.0);
   for (std::size_t e = 0; e < graph.num_edges(); ++e) weight[e] = (1 + random.pick(16)) / 8.0;
@@ -156,7 +156,7 @@ void test_against_the_plain_loop() {
     if (graph.num_edges() == 0) continue;
     const std::vector<double> weight = random_weights(random, graph);
     TableProblem problem(graph);
-    // Few kinds of inliers, each with a little change, so that seeds repeat each other.
+    // Few kinds of inliers with small changes, so that seeds repeat each other.
     std::vector<Mask> kinds;
     for (int k = 0; k < 4; ++k) kinds.push_back(random_mask(random, graph.num_edges(), 0.3));
     for (int m = 0; m < 24; ++m) {
@@ -179,7 +179,7 @@ void test_against_the_plain_loop() {
         CHECK_EQ(got.support, expected.support);
         CHECK_EQ(got.refinements, expected.refinements);
         CHECK(got.asked == expected.asked);
-        // Threads refine ahead, which changes nothing of what counts.
+        // Several threads refine ahead, which does not change the result.
         for (int threads : {2, 3, 8}) {
           const Outcome other = run(problem, weights, skip, found, seeds, threads);
           CHECK_EQ(other.model, expected.model);
@@ -216,8 +216,9 @@ Mask range(int first, int last, std::size_t words) {
   return mask;
 }
 
-// The part of a seed's inliers that is known decides, not the part of the known that it has.
-void test_what_repeats() {
+// A seed repeats a model if the model has a large share of the seed's inliers; the share of the
+// model's inliers that the seed has does not matter.
+void test_repeated_seeds_are_skipped() {
   const int n = 200;
   const Graph graph = ladder(n);
   const std::size_t words = graph.words();
@@ -233,7 +234,7 @@ void test_what_repeats() {
       CHECK_EQ(run(problem, {}, false, found, {{seed, 1.0}}).refinements, 1);
     }
   }
-  // A seed is compared with refined models, not with seeds: where the first went is what counts.
+  // A seed is compared with refined models, not with other seeds.
   TableProblem problem(graph);
   const int found = problem.add(range(0, 20, words));
   const int away = problem.add(range(100, 120, words));
@@ -242,7 +243,7 @@ void test_what_repeats() {
   const int there = problem.add(range(100, 118, words));
   const Outcome outcome = run(problem, {}, true, found, {{first, 3.0}, {again, 2.0}, {there, 1.0}});
   CHECK((outcome.asked == std::vector<int>{first, again}));
-  // A seed without inliers leads nowhere.
+  // A seed without inliers is skipped.
   const int empty = problem.add(Mask(words, 0), away);
   CHECK_EQ(run(problem, {}, true, found, {{empty, 1.0}}).refinements, 0);
 }
@@ -257,9 +258,9 @@ void test_competition_and_ties() {
   const auto best = [&](const Seeds& seeds) { return run(problem, {}, true, found, seeds).model; };
   CHECK_EQ(best({}), found);
   CHECK_EQ(best({{worse, 9.0}}), found);
-  CHECK_EQ(best({{equal, 9.0}}), found);  // of equal ones the earlier, and it comes first
+  CHECK_EQ(best({{equal, 9.0}}), found);  // ties go to the earlier model
   CHECK_EQ(best({{better, 1.0}, {equal, 9.0}}), better);
-  // The larger raw score comes first, of equal scores the earlier.
+  // The larger raw score comes first; of equal scores, the earlier seed.
   CHECK_EQ(best({{better, 1.0}, {peer, 2.0}}), peer);
   CHECK_EQ(best({{better, 2.0}, {peer, 1.0}}), better);
   CHECK_EQ(best({{better, 1.0}, {peer, 1.0}}), better);
@@ -268,7 +269,7 @@ void test_competition_and_ties() {
          std::vector<int>{peer, better, worse}));
 }
 
-// Three light edges or two heavy ones, and edges that share a vertex count once.
+// Three light edges against two heavy ones; of edges with a common vertex only one counts.
 void test_support() {
   const Graph graph = make_graph({{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {3, 4}, {5, 4}}, 6, 5);
   const double weight[64] = {1.0, 1.0, 1.0, 2.5, 2.5, 9.0, 2.0};
@@ -293,7 +294,7 @@ void test_interrupt() {
   Pool<Named> pool(4);
   pool.insert({seed}, 1.0);
   Interrupt interrupt([] { return true; });
-  while (!interrupt.poll()) {  // it asks every now and then only
+  while (!interrupt.poll()) {  // it polls only every 20 ms
   }
   Workers workers(1);
   DistinctSelection<TableProblem> selection(problem, {}, true, workers);
@@ -305,7 +306,7 @@ void test_interrupt() {
 
 int main() {
   test_against_the_plain_loop();
-  test_what_repeats();
+  test_repeated_seeds_are_skipped();
   test_competition_and_ties();
   test_support();
   test_interrupt();

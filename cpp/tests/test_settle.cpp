@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kDelta = 0.01;
 
-// Points moved by one of two shifts with little noise, and wrong partners all over the place.
+// Points moved by one of two shifts with little noise, and wrong partners anywhere.
 struct Scene {
   TranslationData data;
   Graph graph;
@@ -76,7 +76,7 @@ Outcome settle(const Scene& scene, Shift model, std::vector<Supported> refined =
   return {model, support, scale, noise, settlement.others()};
 }
 
-// Weight of the edges around a model by definition; every edge has vertices of its own here.
+// Support of a model by the definition; no two edges have a common vertex here.
 double support_of(const Scene& scene, const Shift& model, double scale) {
   double total = 0.0;
   for (std::size_t e = 0; e < scene.graph.num_edges(); ++e) {
@@ -90,12 +90,12 @@ double support_of(const Scene& scene, const Shift& model, double scale) {
   return total;
 }
 
-// The weight is only about that of the definition.
+// The core approximates the weight of an edge.
 double tolerance(double support) { return 2.0 + 0.03 * support; }
 
 double distance(const Shift& a, const Shift& b) { return std::hypot(a.dx - b.dx, a.dy - b.dy); }
 
-// From up to a few thresholds beside it to the optimum, also where no refined model is there.
+// Finds the optimum from up to three thresholds away, without any refined model.
 void test_moves_to_the_optimum() {
   constexpr int kTrue = 60;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -115,7 +115,7 @@ void test_moves_to_the_optimum() {
   }
 }
 
-// What it ends with has at least the support of what it was given, at the noise that it found.
+// The result has at least the support of all given models, at the measured noise.
 void test_never_lowers_the_support() {
   int better = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -140,7 +140,7 @@ void test_others_are_distinct_and_sorted() {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     Source random(2000 + seed);
     const Scene scene(200 + seed, 40, 30, 60, 0.01);
-    // Both shifts several times, and some of no support.
+    // Both shifts several times, and some models without support.
     std::vector<Supported> refined;
     for (int i = 0; i < 9; ++i) {
       const Shift around = i % 3 == 0   ? Scene::kShift
@@ -171,8 +171,8 @@ void test_others_are_distinct_and_sorted() {
   CHECK(listed >= 30);
 }
 
-// A better refined model wins over the one that was selected.
-void test_takes_the_better() {
+// A refined model with more support replaces the selected one.
+void test_better_refined_model_wins() {
   const Scene scene(300, 40, 30, 60, 0.01);
   const Outcome outcome = settle(scene, Scene::kOther, {{Scene::kShift, 0.0}});
   CHECK(distance(outcome.model, Scene::kShift) < 0.01);
@@ -180,7 +180,7 @@ void test_takes_the_better() {
   CHECK(distance(outcome.others[0].model, Scene::kOther) < 0.01);
 }
 
-// Which edges agree with each other is evidence for a model, and none against another.
+// The advantage of another model is computed with the priors of single edges.
 void test_advantage_by_single_edges() {
   constexpr int kFirst = 40, kSecond = 30;
   Scene scene(301, kFirst, kSecond, 0, 0.01);
@@ -205,11 +205,11 @@ void test_bounds_of_the_scale() {
     CHECK(least > 0.0 && least < most);
     CHECK_NEAR(least / most, settle(exact, Scene::kShift).scale, 1e-12);
   }
-  // The noise itself is not bounded by them.
+  // The reported noise is not bounded.
   CHECK(settle(noisy, Scene::kShift, {}, 0.25).noise.scale > 0.5);
 }
 
-// The same numbers for the same seed, and hardly others for another.
+// The same seed gives the same numbers; another seed gives nearly the same model.
 void test_seed() {
   const Scene scene(500, 40, 0, 200, 0.01);
   const Shift start{3.05, -2.05};
@@ -219,8 +219,8 @@ void test_seed() {
   CHECK(distance(a.model, c.model) < 0.01);
 }
 
-// Too few edges to sample from, and none near the model at all.
-void test_little_to_go_by() {
+// Too few edges for a sample, and no edge near the model.
+void test_too_few_edges() {
   const Scene few(600, 2, 0, 0, 0.01);
   CHECK(std::isfinite(settle(few, Scene::kShift).support));
   const Outcome none = settle(few, {-7.0, 7.0});
@@ -234,10 +234,10 @@ int main() {
   test_moves_to_the_optimum();
   test_never_lowers_the_support();
   test_others_are_distinct_and_sorted();
-  test_takes_the_better();
+  test_better_refined_model_wins();
   test_advantage_by_single_edges();
   test_bounds_of_the_scale();
   test_seed();
-  test_little_to_go_by();
+  test_too_few_edges();
   return check::finish();
 }

@@ -12,14 +12,14 @@ struct Shift {
   double dx = 0, dy = 0;
 };
 
-// How much the screen lets through: the inliers, edges a little farther, or everything.
+// What passes the screen: the inliers, edges up to 1.5 thresholds, or everything.
 enum class Screen { kExact, kLoose, kAll };
 
 struct TranslationData {
   std::vector<double> x0, y0, x1, y1;
   double eps = 0.05;
   Screen screen = Screen::kLoose;
-  // How far a refinement moves the model away first, and how much farther a polish does.
+  // How far a refinement first moves the model away; a polish adds spoil_polish.
   double spoil = 0.0, spoil_polish = 0.0;
 };
 
@@ -72,7 +72,7 @@ class TranslationProblem : public manymatch::ProblemDefaults<TranslationProblem>
     }
     return manymatch::count_bits(mask);
   }
-  // The weighted mean of the shifts of the inliers among the edges, whatever the loss.
+  // The weighted mean of the shifts of the inliers, for every loss.
   manymatch::LmResult refine(Shift& model, const manymatch::GatheredEdges& gathered,
                              manymatch::Loss loss, double, int max_iterations, Workspace&) const {
     model.dx += data_.spoil + (loss == manymatch::Loss::kCauchy ? data_.spoil_polish : 0.0);
@@ -108,7 +108,7 @@ class TranslationProblem : public manymatch::ProblemDefaults<TranslationProblem>
 };
 static_assert(manymatch::Problem<TranslationProblem>);
 
-// Forty points moved by (3, -2) with some noise, each with its partner and five random ones.
+// Forty points moved by (3, -2) with some noise; each has its true partner and five random ones.
 struct Toy {
   TranslationData data;
   Edges edges;

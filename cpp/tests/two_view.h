@@ -54,7 +54,7 @@ inline Seen random_point(Source& random, const manymatch::Pose& pose, double wid
   }
 }
 
-// Calls visit(name) with every instruction set of this machine in use, then goes back to the best.
+// Calls visit(name) once for each instruction set of this machine, with that set in use.
 template <class Visit>
 void for_each_instruction_set(Visit&& visit) {
   for (manymatch::InstructionSet isa : manymatch::available_instruction_sets()) {

@@ -19,7 +19,7 @@ struct Pair {
   manymatch::VertexPoints points() const { return {x0, x1, eps}; }
 };
 
-// Each point with its true partner and `wrong` others; image 1 has noise.
+// Each point has its true partner and up to `wrong` others; image 1 has noise.
 inline Pair random_pair(uint64_t seed, int points, int wrong, double noise = 1e-4) {
   Source random(seed);
   Pair pair;

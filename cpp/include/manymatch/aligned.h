@@ -1,4 +1,4 @@
-// Arrays that start at a cache line: a 64-byte load then never touches two lines.
+// Arrays that start at a cache line, so that a 64-byte load never touches two lines.
 #pragma once
 
 #include <cstddef>

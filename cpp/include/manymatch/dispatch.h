@@ -8,15 +8,16 @@
 
 namespace manymatch {
 
-// Name of the environment variable that chooses the set; without it the best one is taken.
+// Environment variable that chooses the set; if unset, the best one is used.
 constexpr const char* kInstructionSetVariable = "MANYMATCH_ISA";
 
-// The set in use. Throws std::invalid_argument if the environment asks for one that is not there.
+// The set in use. Throws std::invalid_argument if the variable names a set that does not run here.
 InstructionSet instruction_set();
 const char* name_of(InstructionSet isa);
-// Null: what the environment asks for, or the best one. False if there is no such set.
+// Null goes back to the set that the environment names, or the best one. False if the named set
+// does not run here.
 bool force_instruction_set(const char* name);
-// Sets that run on this machine, best first.
+// The sets that run on this machine, best first.
 std::vector<InstructionSet> available_instruction_sets();
 
 // The kernels of the set in use.

@@ -1,4 +1,4 @@
-// The input of the estimator as far as it is about edges, and the sets of edges it works on.
+// The graph as input of the estimator, and the sets of edges that it works on.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace manymatch {
 
-// What every geometric problem takes; its points and threshold come beside it. Arrays belong to the
-// caller and have one entry per edge unless they say otherwise.
+// Input that all geometric problems share; points and threshold are the data of the problem. Arrays
+// belong to the caller and have one entry per edge unless noted.
 struct GraphInput {
   int num0, num1;                        // vertices on each side
   std::span<const int32_t> edges;        // (num_edges, 2) by rows, checked by the caller
@@ -20,18 +20,19 @@ struct GraphInput {
   std::span<const uint8_t> proposals;    // edges that may be sampled; empty: all
   std::span<const double> points0 = {};  // pixels by vertex, for the motion filter of kAuto;
   std::span<const double> points1 = {};  // empty: no filter
-  std::span<const uint8_t> kept = {};    // what that filter keeps, if known; empty: run it
-  std::span<const int32_t> source = {};  // what an edge was found with, from 0; empty: one source
-  std::span<const double> belief = {};   // what a matcher says of its edge, above 0; empty: nothing
+  std::span<const uint8_t> kept = {};    // edges that the filter keeps, if known; empty: run it
+  std::span<const int32_t> source =
+      {};  // number of the source of an edge, from 0; empty: one source
+  std::span<const double> belief = {};  // confidence of a matcher, above 0; empty: unknown
 
   std::size_t num_edges() const { return edges.size() / 2; }
   Graph graph() const;
-  // Edges that may be sampled, ascending.
+  // The edges that may be sampled, ascending.
   std::vector<int> sampled_edges() const;
   int num_sources() const;
 };
 
-// Values of some edges, out of those of all edges.
+// The values of some edges, given those of all edges.
 template <class T>
 std::vector<T> pick(const std::vector<T>& values, const std::vector<int>& edges) {
   std::vector<T> picked;
@@ -40,37 +41,37 @@ std::vector<T> pick(const std::vector<T>& values, const std::vector<int>& edges)
   return picked;
 }
 
-// Some edges of a graph, between the same vertices and in the same order.
+// Some edges of a graph. Vertices and order stay the same.
 struct Subgraph {
-  std::vector<int> edges;  // of the whole graph, ascending
+  std::vector<int> edges;  // numbers in the whole graph, ascending
   Graph graph;
 
   Subgraph(const Graph& whole, std::vector<int> chosen);
 
-  // Edges of the whole graph that are here, by their numbers here.
+  // Numbers within this subgraph of those edges of the whole graph that it contains.
   std::vector<int> local(const std::vector<int>& chosen) const;
 };
 
 // A number with its noun: "1 edge", "2 edges".
 std::string counted(std::size_t number, const char* noun, const char* ending = "s");
-// A sentence that says why no minimal sample can be drawn from these edges, or nothing.
+// Why no minimal sample can be drawn from these edges, as a sentence; empty if one can.
 std::string why_unsolvable(const Graph& graph, const std::vector<int>& edges, bool one_to_one,
                            int sample_size);
-// A sentence that says that a model has too few matches to be told from chance.
+// The sentence for a model with fewer matches than a sample.
 std::string why_unsupported(int matches, const char* model, int sample_size);
 
 // Edges 0 to count - 1.
 std::vector<int> first_edges(std::size_t count);
 // The union of two ascending lists.
 std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b);
-// The best `count` edges of each source, ascending: by rank, then by what matchers say of them,
-// then by place.
+// The best `count` edges of each source, ascending. Best by rank, then by the confidence of the
+// matcher, then by place.
 std::vector<int> best_edges(const GraphInput& input, std::size_t count);
-// The `count` edges of the largest prior among those considered, ascending; of equal ones the
-// first.
+// The `count` edges with the largest priors among those considered, ascending. Ties go to the
+// earlier edge.
 std::vector<int> likeliest_edges(const Levels& levels, std::vector<int> considered,
                                  std::size_t count);
-// Flags of all edges: those considered that the motion filter keeps.
+// One flag per edge of the graph: set if it is considered and the motion filter keeps it.
 std::vector<uint8_t> kept_by_filter(const GraphInput& input, const Graph& graph,
                                     const std::vector<int>& considered);
 // One flag per edge.

@@ -1,13 +1,13 @@
-// The instruction sets that kernels are compiled for, and where their tables are found.
+// The instruction sets for which kernels are compiled, and the tables of kernels.
 //
-// Kernels are grouped in tables of function pointers; a table is a plain struct that belongs to the
-// code that uses it (`RelativePoseKernels`, `AssociateKernels`). The source file of a table is
-// compiled once per instruction set and defines `CompiledFor<Table, set>::kernels`; the function
-// `kernels<Table>()` in dispatch.h picks one at run time.
+// A table is a plain struct of function pointers, declared next to the code that uses it
+// (`RelativePoseKernels`, `AssociateKernels`). Its source file is compiled once per instruction set
+// and defines `CompiledFor<Table, set>::kernels`; `kernels<Table>()` in dispatch.h picks one at run
+// time.
 //
-// This header is included by files compiled per instruction set. Such files include nothing that
-// has inline functions of a library: code compiled for AVX-512 could be merged by the linker with
-// the same function compiled for an older processor.
+// Files that are compiled per instruction set include this header. They must not include headers
+// with inline library functions: the linker could replace such a function, compiled for an older
+// processor, by the same function compiled for AVX-512.
 #pragma once
 
 namespace manymatch {

@@ -1,4 +1,4 @@
-// Stopping a long run from outside.
+// Lets the caller stop a long run.
 #pragma once
 
 #include <atomic>

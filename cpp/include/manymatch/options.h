@@ -33,9 +33,9 @@ struct Options {
   double guidance = 0.0;
   uint64_t seed = 0;
   int threads = 1;
-  // The threshold of the data is only the unit: the estimator chooses the factor.
+  // The estimator chooses the threshold; that of the data is only its unit.
   bool automatic_threshold = false;
-  unsigned disabled = 0;  // parts of kAuto that are switched off
+  unsigned disabled = 0;  // bits of the parts of kAuto that are switched off
 
   bool uses(AutoPart part) const { return !(disabled & part); }
 };

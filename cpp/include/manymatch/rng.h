@@ -1,4 +1,4 @@
-// Counter-based random numbers: a stream is a function of (seed, iteration, purpose) alone.
+// Counter-based random numbers: a stream depends only on (seed, iteration, purpose).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Rng {
 
   uint64_t next() { return mix64(state_ += kStep); }
 
-  // Uniform in [0, n), by the high half of a product; the bias is below n / 2^64.
+  // Uniform in [0, n): the high half of a product. The bias is below n / 2^64.
   uint32_t below(uint32_t n) {
     return static_cast<uint32_t>((static_cast<unsigned __int128>(next()) * n) >> 64);
   }

@@ -1,14 +1,13 @@
 // Native vectors of one instruction set, under names that are the same for all of them.
 //
-// Only translation units that are compiled once per instruction set include this header. Everything
-// lives in an unnamed namespace: code compiled for AVX-512 must never be merged by the linker with
-// the same function compiled for an older machine.
+// Only files that are compiled once per instruction set include this header. Everything is in an
+// unnamed namespace, so that the linker cannot merge code compiled for AVX-512 with the same
+// function compiled for an older machine.
 //
-// Multiplications and additions that belong together are written as fma() and the compiler may not
-// contract others (-ffp-contract=off). A lane therefore computes the same bits with AVX2, AVX-512
-// and NEON, whatever the width; only the baseline, which has no fused operation, rounds
-// differently (and alike on every processor). MANYMATCH_NEON asks for NEON: without it aarch64 also
-// compiles the baseline.
+// Fused multiplications and additions are written as fma(), and the compiler may not fuse others
+// (-ffp-contract=off). A lane therefore computes the same bits with AVX2, AVX-512 and NEON. Only
+// the baseline, which has no fused operations, rounds differently (but the same on all processors).
+// MANYMATCH_NEON selects NEON; without it aarch64 compiles the baseline.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +41,7 @@ inline vd from_lanes(At at) {
 }
 inline vd fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
 inline vd fnma(vd a, vd b, vd c) { return _mm512_fnmadd_pd(a, b, c); }
-// The zero-masked forms compile to the plain instruction and spare GCC 12 a false warning.
+// The zero-masked forms compile to the plain instruction and avoid a false warning of GCC 12.
 inline vd sqrt(vd a) { return _mm512_maskz_sqrt_pd(0xff, a); }
 inline vd abs(vd a) { return _mm512_abs_pd(a); }
 inline md less(vd a, vd b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
@@ -127,7 +126,7 @@ inline vd select(md m, vd yes, vd no) { return vbslq_f64(m, yes, no); }
 inline md both(md a, md b) { return vandq_u64(a, b); }
 inline md either(md a, md b) { return vorrq_u64(a, b); }
 inline md negate(md a) { return veorq_u64(a, vdupq_n_u64(~uint64_t{0})); }
-// A lane of a mask is all ones or all zeros: each keeps the one bit of its place.
+// A lane of a mask is all ones or all zeros; keep the bit of its place in each lane.
 inline unsigned bits(md a) {
   return static_cast<unsigned>(vaddvq_u64(vandq_u64(a, uint64x2_t{1, 2})));
 }
@@ -136,7 +135,7 @@ inline vf load(const float* p) { return vld1q_f32(p); }
 inline vf fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 inline vf sqrt(vf a) { return vsqrtq_f32(a); }
 inline vf abs(vf a) { return vabsq_f32(a); }
-// Of NaN and a number the number, like the comparison of the others when NaN comes first.
+// If a is NaN, the result is b, as with the other instruction sets.
 inline vf max(vf a, vf b) { return vmaxnmq_f32(a, b); }
 inline mf less(vf a, vf b) { return vcltq_f32(a, b); }
 inline mf less_equal(vf a, vf b) { return vcleq_f32(a, b); }
@@ -173,7 +172,7 @@ inline vd select(md m, vd yes, vd no) { return (vd)((m & (md)yes) | (~m & (md)no
 inline md both(md a, md b) { return a & b; }
 inline md either(md a, md b) { return a | b; }
 inline md negate(md a) { return ~a; }
-#if defined(__SSE2__)  // one instruction that the extensions have no word for
+#if defined(__SSE2__)  // one instruction that the vector extensions cannot express
 inline unsigned bits(md a) { return static_cast<unsigned>(_mm_movemask_pd((__m128d)a)); }
 #else
 inline unsigned bits(md a) { return (a[0] ? 1U : 0U) | (a[1] ? 2U : 0U); }
@@ -206,9 +205,8 @@ inline unsigned bits(mf a) {
 
 #endif
 
-// from_lanes(at) has at(lane) in each lane, put together in registers: through memory, a vector
-// load would wait for the scalar stores before it. Gather instructions are slower still on many
-// machines.
+// from_lanes(at) builds a vector of at(lane) in registers. Through memory, the vector load would
+// wait for the scalar stores before it. Gather instructions are even slower on many machines.
 inline vd gather(const double* column, const int* index) {
   return from_lanes([column, index](int lane) { return column[index[lane]]; });
 }

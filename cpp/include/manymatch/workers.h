@@ -1,4 +1,4 @@
-// Threads that live for one call and work on numbered jobs.
+// Threads that work on numbered jobs and live as long as one call of the library.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class Workers {
     try {
       for (int w = 1; w < threads; ++w) threads_.emplace_back([this, w] { serve(w); });
     } catch (const std::system_error&) {
-      // The system gives no more threads: the work is done by those that were started.
+      // The system refuses more threads: those that were started do the work.
     }
   }
   Workers(const Workers&) = delete;
@@ -36,8 +36,8 @@ class Workers {
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Runs job(worker, i) for i in [0, count); the calling thread is worker 0, and calls `idle` now
-  // and then while it waits for the others. An exception of any job is thrown again here.
+  // Runs job(worker, i) for i in [0, count). The calling thread is worker 0; while it waits for the
+  // others, it calls `idle` every 20 ms. Rethrows an exception of a job.
   void run(int count, const std::function<void(int, int)>& job,
            const std::function<void()>& idle = {}) {
     if (threads_.empty() || count <= 1) {

@@ -8,7 +8,7 @@ namespace manymatch {
 
 namespace {
 
-// An edge as two numbers whose order is the order of edges.
+// An edge as two numbers that sort in the order of edges.
 struct Key {
   uint64_t rank_and_similarity, ends;
 
@@ -62,7 +62,8 @@ std::vector<Link> one_way(const ListsView& left) {
 std::vector<Link> two_way(const ListsView& left, const ListsView& right, bool mutual) {
   const ByRight by_right(left, right.count);
   std::vector<Link> links;
-  std::vector<int32_t> right_rank(left.count, 0);  // of the right vertex at hand; 0: not listed
+  std::vector<int32_t> right_rank(
+      left.count, 0);  // ranks in the list of the current right vertex; 0: not in it
   for (std::size_t j = 0; j < right.count; ++j) {
     const int32_t* list = right.index + j * right.width;
     std::size_t length = 0;
@@ -78,7 +79,7 @@ std::vector<Link> two_way(const ListsView& left, const ListsView& right, bool mu
       links.push_back({rank, entry.i, static_cast<int32_t>(j), entry.similarity});
       other = 0;
     }
-    // What is still marked is in the right list only.
+    // Vertices that are still marked are in the right list only.
     for (std::size_t n = 0; n < length; ++n) {
       int32_t& own = right_rank[static_cast<std::size_t>(list[n])];
       if (!mutual && own != 0) {

@@ -7,13 +7,14 @@ namespace manymatch {
 
 namespace {
 
-// A row is looked at in segments, short ones first, so that its threshold rises early.
+// A row is scanned in segments, short ones first, so that its threshold rises early.
 constexpr std::size_t kFirstSegment = 32, kSegment = 256;
-// Lists that one job looks after; more for columns, which are read across.
+// Lists per job; more for columns, which are read across rows.
 constexpr std::size_t kChunk = 256, kMaxColumns = 1024;
-// Groups that a row or a column is dealt out to, to see what values its best ones have.
+// A row or column is divided into this many groups to bound the values of its best entries.
 constexpr std::size_t kGroups = 32;
-// It does not pay for shorter rows and columns, nor for lists that are long against the groups.
+// That does not pay for shorter rows and columns, nor if lists are longer than this share of the
+// groups.
 constexpr std::size_t kExpected = 256, kMaxExpected = kGroups / 2;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -22,7 +23,7 @@ float similarity(const UnitRows& left, const UnitRows& right, std::size_t i, std
       kernels<AssociateKernels>().dot(left.row(i), right.row(j), left.dimension));
 }
 
-// Jobs of `chunk` out of `count` items.
+// Number of jobs of `chunk` items each for `count` items.
 int num_chunks(std::size_t count, std::size_t chunk) {
   return static_cast<int>((count + chunk - 1) / chunk);
 }
@@ -50,8 +51,8 @@ NeighbourLists lists_of(BestLists& best, Workers& workers, const Exact& exact) {
 }  // namespace
 
 double product_error(std::size_t dimension) {
-  // Higham's gamma: n roundings in any order, fused or not. The additional ones are for rows that
-  // are a little longer than one and for the rounding of the exact value.
+  // Higham's gamma_n: n roundings in any order, fused or not. The extra roundings cover rows that
+  // are slightly longer than one, and the rounding of the exact value.
   const double rounding = (static_cast<double>(dimension) + 4.0) * 0x1.03p-24;
   return rounding < 0.5 ? rounding / (1.0 - rounding) : 4.0;
 }
@@ -70,7 +71,7 @@ NeighbourSearch::NeighbourSearch(const UnitRows& left, const UnitRows& right, st
   }
 }
 
-// Rows and columns are scanned apart, so that every list belongs to one job.
+// Rows and columns are scanned separately, so that every list belongs to one job.
 void NeighbourSearch::scan(const float* data, std::size_t rows, std::size_t columns,
                            std::size_t row0, std::size_t column0) {
   const Tile tile{data, rows, columns, row0, column0};
@@ -92,7 +93,7 @@ void NeighbourSearch::scan(const float* data, std::size_t rows, std::size_t colu
 }
 
 // The k-th largest of the maxima of disjoint groups is a lower bound of the k-th largest value.
-// With it a list fills with little more than what it will keep.
+// With this bound a list collects little more than it will keep.
 void NeighbourSearch::expect_row(const Tile& tile, std::size_t r) {
   const std::size_t keep = left_best_.keep();
   float largest[kGroups];

@@ -44,7 +44,7 @@ bool zero_row(std::span<float> out) {
   return false;
 }
 
-// A row of unit length has an entry of at least 1 / sqrt(n); a shorter one may have vanished.
+// A row of unit length has an entry of at least 1 / sqrt(n); otherwise it has underflowed.
 bool any_left(double norm, double floor, std::span<const float> out) {
   return norm >= floor || std::any_of(out.begin(), out.end(), [](float v) { return v != 0.0F; });
 }
@@ -52,7 +52,7 @@ bool any_left(double norm, double floor, std::span<const float> out) {
 }  // namespace
 
 bool unit_row(std::span<const float> x, std::span<float> out) {
-  // Squares of float32 numbers neither overflow nor vanish in float64.
+  // Squares of float32 numbers neither overflow nor underflow in float64.
   const double squares = kernels<AssociateKernels>().dot(x.data(), x.data(), x.size());
   if (!(squares > 0.0 && std::isfinite(squares))) return zero_row(out);
   const double norm = std::sqrt(squares);
@@ -64,7 +64,7 @@ bool unit_row(std::span<const float> x, std::span<float> out) {
 bool unit_row(std::span<const double> x, std::span<float> out) {
   double scale = 1.0;
   double squares = sum_of_squares(x, scale);
-  // Outside this range squares may have left float64: scale the largest entry to about one.
+  // Outside this range squares may overflow or underflow: scale the largest entry to about one.
   if (!(squares > 1e-280 && squares < 1e280)) {
     const double largest = largest_entry(x);
     if (!std::isfinite(largest) || largest == 0.0) return zero_row(out);

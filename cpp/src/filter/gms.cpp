@@ -14,14 +14,15 @@ constexpr int kPlacements = 4;
 constexpr bool kShifted[kPlacements][2] = {
     {false, false}, {true, false}, {false, true}, {true, true}};
 
-// The neighbours of a cell once around, from the top left, and back from (dx + 1) + 3 (dy + 1).
+// The eight neighbours of a cell in a ring from the top left, and the place in the ring for
+// (dx + 1) + 3 (dy + 1).
 constexpr int kRing = 8;
 static_assert(kRing == kGmsRotations, "a rotation turns the ring by one neighbour");
 constexpr int kRingX[kRing] = {-1, 0, 1, 1, 1, 0, -1, -1};
 constexpr int kRingY[kRing] = {-1, -1, -1, 0, 1, 1, 1, 0};
 constexpr int kRingIndex[9] = {0, 1, 2, 7, -1, 3, 6, 5, 4};
 
-// The left grid in one placement: its cells with edges, and the edges of each.
+// The left grid in one placement: the cells that have edges, and the edges of each cell.
 struct LeftGrid {
   std::vector<int> cells;         // cells that have edges, ascending
   std::vector<int> start, edges;  // edges of every cell, in edge order
@@ -104,7 +105,7 @@ class Filter {
   int right_cell(const double* point) const {
     int cell[2];
     for (int k = 0; k < 2; ++k) {
-      // A side so large that single precision rounds it down could let the last point slip out.
+      // If single precision rounds a huge side down, the last point could fall outside.
       cell[k] =
           std::min(static_cast<int>(std::floor(frame1_.position(point, k, side_))), side_ - 1);
     }
@@ -113,7 +114,7 @@ class Filter {
 
   int right_cell_of(int edge) const { return right_cell_[at(graph_.right[at(edge)])]; }
 
-  // Fills the row of left cell a from rows_[used] on, and returns where it ends.
+  // Fills the row of left cell a from rows_[used] on, and returns its end.
   int support(const LeftGrid& grid, int a, int used) {
     const int begin = grid.start[at(a)], end = grid.start[at(a) + 1], first = used;
     for (int k = begin; k < end; ++k) {
@@ -124,7 +125,7 @@ class Filter {
       }
       ++rows_[at(slot_[at(b)])].count;
     }
-    // The edges of each right cell side by side; m holds the next free place meanwhile.
+    // Groups the edges by right cell; meanwhile m holds the next free place of the group.
     int place = 0;
     for (int s = first; s < used; ++s) {
       rows_[at(s)].m = place;
@@ -150,8 +151,8 @@ class Filter {
     return used;
   }
 
-  // Bit r says whether left cell a passes with rotation r. Neighbour u of a belongs to neighbour
-  // u - r of its best right cell, so the pair (u, v) speaks for rotation u - v alone.
+  // Bit r says whether left cell a passes with rotation r. Neighbour u of a corresponds to
+  // neighbour u - r of its best right cell, so the pair (u, v) supports rotation u - v only.
   uint8_t accepted(const LeftGrid& grid, int a) const {
     const int g = options_.grid, ax = a % g, ay = a / g;
     const Support& best = rows_[at(best_[at(a)])];

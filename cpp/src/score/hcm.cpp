@@ -26,7 +26,7 @@ HcmSide::HcmSide(const Adjacency& adjacency, const std::vector<double>& p,
     offset_[at(v)] = static_cast<int64_t>(table_.size());
     for (int k = 0; k < degree; ++k) bit_[at(edges[k])] = static_cast<uint8_t>(1U << k);
     for (unsigned mask = 0; mask < 1U << degree; ++mask) {
-      double sum = 0.0;  // in edge order, like everywhere
+      double sum = 0.0;  // in edge order, as in all sums
       for (int k = 0; k < degree; ++k) sum += mask >> k & 1U ? p[at(edges[k])] : 0.0;
       table_.push_back(term(v, sum));
     }
@@ -55,7 +55,7 @@ HcmTerms::HcmTerms(const Graph& graph, Priors given)
 }
 
 int HcmTerms::fewest_edges(double score) const {
-  // The margin covers the rounding of sums of many terms.
+  // The margin covers the rounding errors of long sums.
   const auto first = std::lower_bound(best_sums_.begin(), best_sums_.end(), score * (1.0 - 1e-9));
   return static_cast<int>(first - best_sums_.begin()) + 1;
 }
@@ -104,7 +104,7 @@ double HcmEvaluator::general(MaskView mask) {
   return left + finish(side1_, terms_.side1);
 }
 
-// Term of the i-th vertex that was met; clears what is kept of it.
+// Returns the term of the i-th touched vertex and clears its entries.
 inline double HcmEvaluator::Side::take(const HcmSide& terms, int i) {
   const int v = touched[at(i)];
   const double term = terms.tabulated(v, bits[at(v)]);
@@ -112,9 +112,9 @@ inline double HcmEvaluator::Side::take(const HcmSide& terms, int i) {
   return term;
 }
 
-// The same sums in the same order, without a branch that depends on the mask: a vertex is new if
-// it has no bit yet, and the list always has room for the one that is written anyway. The two sides
-// are added up side by side, as neither waits for the other.
+// The same sums in the same order, without branches that depend on the mask. A vertex is new if it
+// has no bit yet; it is always written to the list, which has room for one more. The two sides are
+// summed in turn, since neither sum has to wait for the other.
 double HcmEvaluator::tabulated(MaskView mask) {
   const HcmTerms::Ends* ends = terms_.ends.data();
   uint8_t *bits0 = side0_.bits.data(), *bits1 = side1_.bits.data();

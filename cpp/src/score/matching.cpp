@@ -114,14 +114,14 @@ bool MaximumMatching::advance(int root) {
   stack_[0] = root;
   while (depth >= 0) {
     const int i = stack_[at(depth)];
-    if (next_[at(i)] == start_[at(i) + 1]) {  // nothing left here: go back
+    if (next_[at(i)] == start_[at(i) + 1]) {  // no edge left: go back
       level_[at(i)] = -1;
       --depth;
       continue;
     }
     const int j = target_[at(next_[at(i)]++)];
     const int partner = match1_[at(j)];
-    if (partner < 0) {  // free: flip the path; each vertex's edge is the one just taken
+    if (partner < 0) {  // free: flip the path that the stack holds
       for (int d = depth; d >= 0; --d) {
         const int v = stack_[at(d)];
         const int w = target_[at(next_[at(v)] - 1)];
@@ -137,10 +137,11 @@ bool MaximumMatching::advance(int root) {
 
 namespace {
 
-// An assignment in which every active left vertex may also stay alone, at a price: if that is above
-// all edges together, the cheapest assignment is the cheapest of the largest matchings. Rows are
-// added one at a time along shortest augmenting paths with potentials. A search never leaves its
-// connected component, and components of inlier graphs are small.
+// An assignment problem in which every active left vertex may also stay alone, at a price. If the
+// price exceeds the cost of all edges together, the cheapest assignment is the cheapest of the
+// largest matchings. Left vertices are added one at a time along shortest augmenting paths with
+// potentials. A search never leaves its connected component, and components of inlier graphs are
+// small.
 class CheapestAssignment {
  public:
   CheapestAssignment(const Graph& graph, MaskView mask, std::span<const double> cost, double alone)
@@ -267,7 +268,7 @@ std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, MaskView mask
 
 std::vector<int64_t> heaviest_matching(const Graph& graph, MaskView mask,
                                        std::span<const double> weight) {
-  // An edge saves its weight against staying alone.
+  // Taking an edge saves its weight, compared to staying alone.
   double alone = 0.0;
   for_each_bit(mask, [&](int e) { alone = std::max(alone, weight[at(e)]); });
   std::vector<double> cost(graph.words() * 64, 0.0);

@@ -8,15 +8,17 @@
 namespace manymatch {
 
 namespace {
-// True edges are looked for within the first distance; the edges between the two others are wrong.
+// True edges are searched within the first distance, in thresholds; edges between the other two
+// are wrong.
 constexpr double kWindow = 4.0, kFirstWrong = 5.0, kLastWrong = 15.0;
-// Noise beyond these cannot be told from no noise, and from edges that are spread evenly.
+// Bounds of the noise: below, it cannot be distinguished from none; above, from evenly spread
+// edges.
 constexpr double kLeastVariance = 1e-4, kMostVariance = 9.0;
 constexpr int kRounds = 20;
 constexpr double kPrecision = 0.01;
-// Where no edge is wrong, one still could be.
+// Least density of wrong edges: even if none was seen, there could be one.
 constexpr double kLeastDensity = 1e-3;
-// Of the distance of a normal error from a line, at zero and in standard deviations: sqrt(2 / pi).
+// Density at zero of the absolute value of a standard normal variable: sqrt(2 / pi).
 const double kNormalPeak = std::sqrt(2.0 / std::numbers::pi);
 }  // namespace
 
@@ -51,8 +53,8 @@ struct Fit {
   double variance, count;
 };
 
-// Expectation maximization: how likely every edge is a true one, and the noise of those. The
-// density of the wrong edges is that of the residuals, or more if it is `free`.
+// Expectation maximisation: alternates between the probability that each edge is true and the noise
+// of the true edges. The density of wrong edges is given; if `free`, it may rise above that.
 Fit fit_noise(const NearResiduals& near, ResidualLaw law, bool free) {
   const double band = law.size_of_band(0.0, kWindow);
   double density = near.density;

@@ -7,9 +7,10 @@
 namespace manymatch {
 
 namespace {
-// With 0 a vertex whose priors sum up to one would have an infinite factor.
+// Floor of the paper's priors. Without it, a vertex whose priors sum to one would have an infinite
+// factor.
 constexpr double kSmallestFloor = 1e-9;
-// Largest prior by what matchers say of their edges, unless q is larger.
+// Factors raise a prior to at most this, or to q if that is larger.
 constexpr double kMostByFactor = 0.9;
 }  // namespace
 

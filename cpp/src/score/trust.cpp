@@ -7,7 +7,7 @@
 namespace manymatch {
 
 namespace {
-// Largest factor by which a matcher raises or lowers the prior of its edge.
+// Largest factor by which a belief raises or lowers the prior of its edge.
 constexpr double kMostBelief = 3.0;
 }  // namespace
 

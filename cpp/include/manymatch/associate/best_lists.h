@@ -12,7 +12,7 @@
 
 namespace manymatch {
 
-// Unsigned number in the same order as the float; no NaN.
+// An unsigned number that sorts like the float, which must not be NaN.
 inline uint32_t order_of(float value) {
   const auto bits = std::bit_cast<uint32_t>(value + 0.0F);  // -0 becomes +0: they are equal
   return bits & 0x80000000U ? ~bits : bits | 0x80000000U;
@@ -22,16 +22,17 @@ inline float value_of(uint32_t order) {
   return std::bit_cast<float>(order & 0x80000000U ? order & 0x7fffffffU : ~order);
 }
 
-// A candidate as one number: the larger one has the larger value or, of equals, the smaller index.
+// A candidate as one number. A larger number means a larger value or, for equal values, a smaller
+// index.
 inline uint64_t candidate_key(float value, int32_t index) {
   return uint64_t{order_of(value)} << 32 | static_cast<uint32_t>(~index);
 }
 inline float key_value(uint64_t key) { return value_of(static_cast<uint32_t>(key >> 32)); }
 inline int32_t key_index(uint64_t key) { return static_cast<int32_t>(~static_cast<uint32_t>(key)); }
 
-// Every list holds at least those candidates that can be among the `keep` best ones, given that a
-// value is off by at most `error`. A list that gets long with candidates too close to call is
-// decided by exact values, so that memory is bounded whatever the input.
+// Every list holds at least the candidates that can be among the `keep` best, given that values are
+// off by at most `error`. If a list grows long because candidates are too close to each other,
+// exact values decide, so that memory is bounded for any input.
 class BestLists {
  public:
   BestLists(std::size_t vertices, std::size_t keep, double error)
@@ -45,11 +46,11 @@ class BestLists {
   std::size_t vertices() const { return size_.size(); }
   std::size_t keep() const { return keep_; }
 
-  // Values at or below it are of no interest.
+  // Values up to this cannot be among the best.
   const float* thresholds() const { return threshold_.data(); }
   void close(std::size_t vertex) { threshold_[vertex] = kInfinity; }
 
-  // To be called when `keep` candidates of the vertex are known to have at least this value.
+  // Call it when `keep` candidates of the vertex are known to have at least this value.
   void expect(std::size_t vertex, float value) {
     threshold_[vertex] = std::max(threshold_[vertex], below(value));
   }
@@ -62,8 +63,8 @@ class BestLists {
     if (size_[vertex] == capacity_) shrink(vertex, list, exact);
   }
 
-  // Keys of the best ones, best first; the list is used up. The order is exact, the values are not:
-  // exact ones are computed only where the order depends on them.
+  // Keys of the best candidates, best first; empties the list. The order is exact. Values are exact
+  // only if the order depends on them.
   template <class Exact>
   std::size_t finish(std::size_t vertex, const Exact& exact, uint64_t* out) {
     if (keep_ == 0) return 0;
@@ -96,9 +97,8 @@ class BestLists {
     }
   }
 
-  // The largest value that cannot be among the best beside `keep` ones of at least `value`: they
-  // are larger by more than both errors. One step down makes up for the rounding and the strict
-  // comparison.
+  // If `keep` candidates have at least `value`, the largest value that cannot be among the best: it
+  // is smaller by more than both errors. One step down allows for rounding and strict comparison.
   float below(float value) const {
     const double bound = static_cast<double>(value) - 2.0 * error_;
     return std::nextafter(static_cast<float>(bound), -kInfinity);
@@ -109,7 +109,8 @@ class BestLists {
            2.0 * error_;
   }
 
-  // Removes what cannot be among the best: `keep` others are better by more than both errors.
+  // Removes candidates that cannot be among the best: `keep` others exceed them by more than both
+  // errors.
   void drop_beaten(std::size_t vertex, uint64_t* list) {
     if (size_[vertex] <= keep_) return;
     uint64_t* end = list + size_[vertex];

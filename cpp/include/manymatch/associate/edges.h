@@ -28,7 +28,7 @@ struct RankedEdges {
   std::vector<int32_t> rank;
 };
 
-// What an operator keeps, in no particular order. One-way looks at the left lists only.
+// The edges that an operator keeps, unordered. The one-way operator uses the left lists only.
 std::vector<Link> links_of_lists(const ListsView& left, const ListsView& right, Operator op);
 
 // Edges by (rank, decreasing similarity, i, j), at most `max_edges` of them.

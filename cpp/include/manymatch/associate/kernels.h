@@ -7,8 +7,8 @@
 namespace manymatch {
 
 struct AssociateKernels {
-  // Positions, ascending, of the values above the row's threshold or above their column's. Returns
-  // how many; `hits` has room for `count` of them.
+  // Finds the positions, ascending, of values above the threshold of the row or of their column.
+  // Returns their number; `hits` has room for `count` positions.
   int (*above)(const float* values, std::size_t count, float row_threshold,
                const float* column_threshold, int32_t* hits);
   // Inner product in float64; the same bits for every instruction set and when a and b swap.

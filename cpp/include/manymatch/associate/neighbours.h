@@ -10,15 +10,15 @@
 
 namespace manymatch {
 
-// Row-major (vertices, width) lists, best first; index -1 where a list ends early. The order is
-// exact; a similarity is that of the float32 product unless the order depends on it.
+// Row-major (vertices, width) lists, best first; index -1 ends a list early. The order is exact. A
+// similarity is that of the float32 product unless the order depends on it.
 struct NeighbourLists {
   std::size_t width = 0;
   std::vector<int32_t> index;
   std::vector<float> similarity;
 };
 
-// Rows of unit length, row-major; rows that are not valid take no part.
+// Rows of unit length, row-major; invalid rows are ignored.
 struct UnitRows {
   const float* data;
   const bool* valid;
@@ -28,21 +28,21 @@ struct UnitRows {
 };
 
 // The similarity of two rows is their inner product in float64, rounded to float32. A float32
-// matrix product, in whatever order it adds, only chooses what is worth computing that way.
+// matrix product, with any order of additions, only selects the pairs for which that is computed.
 class NeighbourSearch {
  public:
   // Keeps `k0` neighbours of every row of `left` and `k1` of every row of `right`; 0: none.
-  // Nothing but the time depends on `threads`.
+  // `threads` affects the time only.
   NeighbourSearch(const UnitRows& left, const UnitRows& right, std::size_t k0, std::size_t k1,
                   int threads);
 
-  // Takes in a tile (rows, columns) of left right^T whose corner is (row0, column0). Every entry
-  // of the product comes exactly once, in any order of tiles.
+  // Scans a tile (rows, columns) of left right^T whose corner is (row0, column0). Every entry of
+  // the product must be scanned exactly once; the order of the tiles is free.
   void scan(const float* tile, std::size_t rows, std::size_t columns, std::size_t row0,
             std::size_t column0);
 
-  // Edges by (rank, decreasing similarity, i, j) with exact similarities. To be called once, after
-  // all tiles.
+  // Edges by (rank, decreasing similarity, i, j) with exact similarities. Call it once, after all
+  // tiles.
   RankedEdges edges(Operator op, std::size_t max_edges);
 
  private:

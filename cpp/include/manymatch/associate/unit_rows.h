@@ -7,8 +7,8 @@ namespace manymatch {
 
 constexpr double kNormFloor = 1e-12;
 
-// Writes x / max(|x|, 1e-12) in float32. False if an entry is not finite (the row is then zero) or
-// if nothing but zeros is left.
+// Writes x / max(|x|, 1e-12) in float32. False if an entry is not finite (the result is then zero)
+// or if all entries of the result are zero.
 bool unit_row(std::span<const float> x, std::span<float> out);
 bool unit_row(std::span<const double> x, std::span<float> out);
 

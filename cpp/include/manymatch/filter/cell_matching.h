@@ -1,4 +1,4 @@
-// Maximum matchings of many small sets of edges: those between two cells of GMS.
+// Maximum matchings of many small sets of edges: the edges between two cells of GMS.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace manymatch {
 
-// Augmenting paths over bit sets of at most 64 right vertices, which is nearly every pair of cells;
-// larger sets go to MaximumMatching. Buffers are sized once per graph.
+// Augmenting paths over bit sets of at most 64 right vertices, which nearly all pairs of cells
+// have; MaximumMatching handles larger sets. Buffers are sized once per graph.
 class CellMatching {
  public:
   explicit CellMatching(const Graph& graph)
@@ -35,7 +35,8 @@ class CellMatching {
  private:
   static constexpr int kMost = 64;  // bits of a set of right vertices
 
-  // Numbers the vertices and takes the first free candidate of each; false above 64 right ones.
+  // Numbers the vertices and matches each left one with its first free candidate; false if there
+  // are more than 64 right vertices.
   bool collect(std::span<const int> edges) {
     if (++stamp_ == 0) {  // wrapped around: no stamp is valid
       std::fill(stamp0_.begin(), stamp0_.end(), 0);
@@ -73,7 +74,7 @@ class CellMatching {
     seen_ = 0;
     for (int i = 0; i < count0_ && matched_ < bound; ++i) {
       if (!free_[at(i)]) continue;
-      // What a failed search has seen leads to no free vertex ever after and stays closed.
+      // The vertices of a failed search never lead to a free vertex again, so they stay closed.
       const uint64_t closed = seen_;
       if (augment(i)) {
         seen_ = closed;
@@ -106,7 +107,7 @@ class CellMatching {
   const Graph& graph_;
   MaximumMatching large_;
   Mask mask_;
-  std::vector<int> id0_, id1_;  // vertex -> number here, valid where the stamp is current
+  std::vector<int> id0_, id1_;  // vertex -> number, valid if the stamp is current
   std::vector<uint32_t> stamp0_, stamp1_;
   uint32_t stamp_ = 0;
   std::vector<uint64_t> candidates_;  // right vertices of each left one

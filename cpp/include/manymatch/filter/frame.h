@@ -16,8 +16,9 @@ struct Frame {
   double origin[2];
   double size[2];
 
-  // Position along one axis in units of the cells of a grid. The roundings to single precision are
-  // part of the filter: a point beside the border of a cell must fall on the same side everywhere.
+  // Position along one axis in units of the cells of a grid. Rounding to single precision is part
+  // of the definition: a point near the border of a cell must fall on the same side on all
+  // machines.
   float position(const double* point, int axis, int grid) const {
     const float x = static_cast<float>(point[axis] - origin[axis]);
     return x / static_cast<float>(size[axis]) * static_cast<float>(grid);
@@ -41,7 +42,8 @@ inline Box bounding_box(const Adjacency& adjacency, std::span<const double> poin
   return box;
 }
 
-// The boxes of the points with one margin: half a cell of the longest of their four sides.
+// The bounding boxes of the points, both with the same margin: half a cell of the longest of the
+// four sides.
 inline std::pair<Frame, Frame> cropped_frames(const Box& box0, const Box& box1, int grid) {
   double longest = 0.0;
   for (const Box* box : {&box0, &box1}) {
@@ -59,8 +61,8 @@ inline std::pair<Frame, Frame> cropped_frames(const Box& box0, const Box& box1, 
   return {frame(box0), frame(box1)};
 }
 
-// The image, moved out by whole pixels where a point lies outside. What has to fit is the point as
-// rounded by `position`, which keeps the result of that below the number of cells.
+// The image, extended by whole pixels to contain all points. The points are rounded as in
+// `position`, so that its result stays below the number of cells.
 inline Frame image_frame(const Box& box, std::span<const double, 2> size) {
   Frame f;
   for (std::size_t k = 0; k < 2; ++k) {
@@ -71,7 +73,7 @@ inline Frame image_frame(const Box& box, std::span<const double, 2> size) {
   return f;
 }
 
-// Cell of a point in a grid that is shifted by half a cell along some axes, -1 where it has none.
+// Cell of a point in a grid that is shifted by half a cell along some axes; -1 if it has none.
 inline int shifted_cell(const Frame& frame, const double* point, int grid, const bool* shifted) {
   int cell[2];
   for (int k = 0; k < 2; ++k) {

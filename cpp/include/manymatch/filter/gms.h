@@ -1,4 +1,4 @@
-// The many-to-many GMS filter: an edge stays if its neighbourhood moves the way it does.
+// The many-to-many GMS filter: keeps an edge if its neighbourhood moves the same way.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace manymatch {
 
-// Cells on a side of the right grid, relative to the left one; in the order they are tried.
+// Side of the right grid relative to that of the left one, in the order in which they are tried.
 inline constexpr int kGmsScales = 5;
 inline constexpr double kGmsScale[kGmsScales] = {1.0, 0.5, 0.70710678118654752440,
                                                  1.41421356237309504880, 2.0};
@@ -27,7 +27,7 @@ struct GmsOptions {
 struct GmsResult {
   std::vector<uint8_t> mask;  // one flag per edge
   int num_kept = 0;
-  int scale = -1;  // index of the setting that won; -1 when nothing was kept
+  int scale = -1;  // index of the scale that won; -1 if nothing is kept
   int rotation = -1;
 };
 

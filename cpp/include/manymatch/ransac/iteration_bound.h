@@ -7,8 +7,8 @@
 
 namespace manymatch {
 
-// Iterations that draw at least one clean sample (inliers only) with the wanted confidence,
-// `safety` times over, when a sample is clean with chance phat.
+// Number of iterations that draw at least one sample of inliers only with the wanted confidence,
+// times `safety`. `phat` is the probability that a sample has inliers only.
 inline int64_t iterations_for(double phat, int64_t min_iterations, int64_t max_iterations,
                               double confidence, double safety) {
   if (phat >= 1.0 - 1e-7) return min_iterations;

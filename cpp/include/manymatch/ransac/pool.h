@@ -22,12 +22,12 @@ class Pool {
 
   bool full() const { return entries_.size() == capacity_; }
   bool admits(double score) const { return !full() || score > worst_score(); }
-  // The entries are a heap with the worst in front: the smallest score, of several the oldest.
+  // The entries are a heap with the worst in front: the lowest score; of equal scores, the oldest.
   double worst_score() const { return entries_.empty() ? -1.0 : entries_.front().score; }
   const std::vector<Entry>& entries() const { return entries_; }
 
-  // Adds, or replaces the worst entry if strictly better. Duplicates stay: the reference does not
-  // remove them.
+  // Adds an entry; if the pool is full, it replaces the worst one if it is strictly better.
+  // Duplicates stay, as in the reference.
   void insert(const Model& model, double score) {
     if (!admits(score)) return;
     if (full()) {

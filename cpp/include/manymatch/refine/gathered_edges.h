@@ -1,4 +1,4 @@
-// The edges of one refinement and their weights, whatever the geometric problem.
+// The edges of one refinement and their weights, for all geometric problems.
 #pragma once
 
 #include <cmath>
@@ -11,13 +11,13 @@
 namespace manymatch {
 
 // kEqual: 1. kByDegree: 1/d_i + 1/d_j with the degrees of the two vertices among the gathered
-// edges, so that a vertex has the same influence however many edges it has.
+// edges, so that the influence of a vertex does not depend on its number of edges.
 enum class Weighting { kEqual, kByDegree };
 
-// One per thread: buffers are sized once per graph.
+// One object per thread; buffers are sized once per graph.
 class GatheredEdges {
  public:
-  // Kernels read whole vectors: weights are followed by zeros up to a multiple of this.
+  // Kernels read whole vectors: zeros pad the weights to a multiple of this.
   static constexpr std::size_t kPadding = 8;
 
   explicit GatheredEdges(const Graph& graph)
@@ -37,10 +37,10 @@ class GatheredEdges {
 
   std::span<const int> edges() const { return edges_; }
   std::size_t padded() const { return weights_.size(); }
-  // One per edge, then the padding.
+  // One weight per edge, then the padding.
   std::span<const double> weights() const { return weights_; }
 
-  // Takes the edges of a mask with `count` bits.
+  // Gathers the edges of a mask that has `count` bits.
   void gather(MaskView mask, int count, Weighting weighting) {
     edges_.resize(at(count));
     weights_.resize((at(count) + kPadding - 1) / kPadding * kPadding);
@@ -62,9 +62,9 @@ class GatheredEdges {
     }
   }
 
-  // Weights by the priors of all edges of the graph: the share that an edge has of the prior mass
-  // at each of its two vertices, among the gathered edges (1/d_i + 1/d_j where all priors are
-  // equal), times the root of its prior, since likely edges are also located more accurately.
+  // Weighs by the priors of all edges of the graph. The weight is the share of an edge in the
+  // priors of the gathered edges at each of its two vertices (1/d_i + 1/d_j if all priors are
+  // equal), times the square root of its prior, since likely edges are also more accurate.
   void weigh_by_prior(std::span<const double> prior) {
     for (int e : edges_) {
       mass0_[at(graph_.left[at(e)])] += prior[at(e)];
@@ -88,7 +88,7 @@ class GatheredEdges {
   AlignedVector<double> weights_;
   std::vector<int> degree0_, degree1_;  // zero between calls
   std::vector<double> mass0_, mass1_;   // zero between calls
-  std::vector<double> inverse_;         // of a degree
+  std::vector<double> inverse_;         // 1 / degree
 };
 
 }  // namespace manymatch

@@ -11,8 +11,8 @@ struct LmResult {
   int iterations = 0;
 };
 
-// Solves (A + lambda I) x = -b for a symmetric A given by its upper triangle, by rows. False if not
-// positive definite.
+// Solves (A + lambda I) x = -b for a symmetric A given by its upper triangle, by rows. False if
+// A + lambda I is not positive definite.
 template <int N>
 bool solve_damped(const double* upper, const double* b, double lambda, double* x) {
   double L[N][N];
@@ -45,8 +45,8 @@ bool solve_damped(const double* upper, const double* b, double lambda, double* x
   return true;
 }
 
-// System: `linearise(model, upper, gradient)` returns the cost and fills J'WJ and J'Wr;
-// `move(model, step)` returns a model; both without side effects on the model.
+// System has two members: `linearise(model, upper, gradient)` returns the cost and fills J'WJ and
+// J'Wr; `move(model, step)` returns the moved model.
 template <int N, class Model, class System>
 LmResult levenberg_marquardt(Model& model, System& system, int max_iterations) {
   constexpr double kGradient = 1e-12, kStep = 1e-8, kDecrease = 1e-10;

@@ -1,4 +1,4 @@
-// LocalRefine, FinalPolish and the polish of "auto": which edges, weights and loss, for any
+// LocalRefine, FinalPolish and the polish of "auto": choose edges, weights and loss for any
 // problem.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace manymatch {
 
-// Belongs to one thread.
+// One object per thread.
 template <Problem P>
 class Refiner {
  public:
@@ -33,8 +33,8 @@ class Refiner {
     return refine(model, Loss::kCauchy, P::kPolishScale * problem_.eps(), 100, space);
   }
 
-  // The same with edges up to `reach` thresholds away, weighted by their priors, and the loss at
-  // `scale` thresholds.
+  // A polish with edges up to `reach` thresholds away, weighted by their priors; `scale` of the
+  // loss in thresholds.
   LmResult polish_with_priors(Model& model, double reach, double scale,
                               std::span<const double> prior, Workspace& space,
                               Loss loss = Loss::kCauchy, int max_iterations = 100) {
@@ -53,7 +53,7 @@ class Refiner {
     gathered_.gather(mask_, count, weighting_);
   }
 
-  // A minimal sample fits exactly: there is nothing to refine.
+  // A minimal sample fits exactly and leaves nothing to refine.
   LmResult refine(Model& model, Loss loss, double scale, int max_iterations, Workspace& space) {
     if (gathered_.edges().size() <= at(P::kSampleSize)) return {};
     return problem_.refine(model, gathered_, loss, scale * scale, max_iterations, space);

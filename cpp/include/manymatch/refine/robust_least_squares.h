@@ -1,4 +1,4 @@
-// Robust least squares over weighted correspondences, for any model with kernels.
+// Robust least squares over weighted correspondences, for all models.
 #pragma once
 
 #include <cmath>
@@ -9,14 +9,14 @@
 
 namespace manymatch {
 
-// The system of one model of N parameters, for the optimiser. Everything is divided by the number
-// of edges, so that the damping means the same for few and for many. Terms:
+// The system for the optimiser, of a model with N parameters. Everything is divided by the number
+// of edges, so that damping has the same effect for few and many edges. Members of Terms:
 // `normal_equations(edges, model, loss, eps2, out)` fills the upper triangle of J'WJ by rows, J'Wr
-// and the cost (not that of Cauchy's loss); `residuals(edges, model, r2)`; `move(model, step)`.
+// and the cost (except for Cauchy's loss); `residuals(edges, model, r2)`; `move(model, step)`.
 template <int N, class Model, class Terms>
 struct RobustSystem {
   RefineArrays edges;
-  std::span<double> r2;  // room for the residuals
+  std::span<double> r2;  // buffer for the residuals
   Loss loss;
   double eps2;
   double scale;
@@ -32,7 +32,7 @@ struct RobustSystem {
 
   Model move(const Model& model, const double* step) const { return Terms::move(model, step); }
 
-  // The weighted loss, not divided by anything. Leaves the residuals in r2.
+  // The weighted loss, not scaled. Leaves the residuals in r2.
   double cost(const Model& model) const {
     Terms::residuals(edges, model, r2.data());
     double total = 0.0;

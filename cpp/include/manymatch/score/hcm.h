@@ -2,7 +2,7 @@
 //
 // With p_ij = q/(2 d_i) + q/(2 d_j), q_i = sum_j p_ij and a_i = 1 / (max(1 - q_i, 1e-9) delta),
 //   HCM = sum_i log(1 + a_i sum_{inliers at i} p_ij) + the same over the other side.
-// A vertex with at most eight edges has at most 256 values, which are tabulated.
+// A vertex with at most eight edges has at most 256 terms, which are tabulated.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace manymatch {
 
-// Terms of one side: constant data, shared by all threads.
+// Terms of the vertices of one side: constant, shared by all threads.
 class HcmSide {
  public:
   static constexpr int kTableDegree = 8;
@@ -30,7 +30,7 @@ class HcmSide {
   double term(int vertex, double sum) const { return std::log1p(a_[at(vertex)] * sum); }
   // Position of an edge among the edges of its vertex, as a bit.
   uint8_t bit(int edge) const { return bit_[at(edge)]; }
-  // What an edge adds at most: log(1 + a p), since the terms are concave.
+  // The most that an edge can add: log(1 + a p), since the terms are concave.
   double largest_step(int vertex, double p) const { return term(vertex, p); }
 
  private:
@@ -41,7 +41,7 @@ class HcmSide {
 };
 
 struct HcmTerms {
-  // What a tabulated score needs of an edge, together in memory.
+  // Data of an edge that a tabulated score needs, close together in memory.
   struct Ends {
     int vertex0, vertex1;
     uint8_t bit0, bit1;
@@ -58,10 +58,10 @@ struct HcmTerms {
   int fewest_edges(double score) const;
 
  private:
-  std::vector<double> best_sums_;  // entry k: what k + 1 edges can add at most
+  std::vector<double> best_sums_;  // entry k: the most that k + 1 edges can add
 };
 
-// Evaluates masks; one per thread.
+// Evaluates masks; one object per thread.
 class HcmEvaluator {
  public:
   HcmEvaluator(const Graph& graph, const HcmTerms& terms);
@@ -69,11 +69,11 @@ class HcmEvaluator {
 
  private:
   struct Side {
-    std::vector<uint8_t> bits;  // inlier edges seen at a vertex (with a table)
-    std::vector<double> sums;   // sum of p (without)
+    std::vector<uint8_t> bits;  // inlier edges of a vertex with a table
+    std::vector<double> sums;   // sum of p of a vertex without a table
     std::vector<char> active;
-    std::vector<int> touched;  // vertices in the order they were met, and room for one more
-    int count = 0;             // how many of them
+    std::vector<int> touched;  // vertices in order of appearance, with room for one more
+    int count = 0;             // number of touched vertices
 
     double take(const HcmSide& terms, int i);
   };

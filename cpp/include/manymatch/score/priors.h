@@ -1,8 +1,8 @@
 // The prior of an edge: the probability, before any geometry, that it is true.
 //
-// Two definitions. The paper's methods use degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method "auto"
-// uses the level of an edge, which says how the edge was found: by its rank, and by whether the GMS
-// filter keeps it, that is whether its neighbourhood moves the way it does.
+// There are two definitions. The paper's methods use degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method
+// "auto" uses the level of an edge: its rank, and whether the GMS filter keeps it, that is, whether
+// its neighbourhood moves the same way.
 #pragma once
 
 #include <cstdint>
@@ -23,35 +23,35 @@ struct Levels {
   std::vector<double>
       prior;  // per edge: q / rank, times kNotKept where the filter does not keep it
 
-  // `rank` empty: unknown, all count as rank one, and the prior is the paper's (by degrees).
-  // `kept` empty: no filter. `by_rank` false: the paper's prior though there are ranks.
-  // `root_of_rank`: ranks say less, and their square root is used. `factor`, if any, is what else
-  // is known of each edge; no prior comes close to one by it.
+  // `rank` empty: ranks are unknown; all count as one, and the prior is the paper's (by degrees).
+  // `kept` empty: no filter. `by_rank` false: use the paper's prior although there are ranks.
+  // `root_of_rank`: divide by the square root of the rank. `factor`, unless empty, multiplies the
+  // prior of each edge, which stays well below one.
   Levels(const Graph& graph, std::span<const int32_t> rank, std::span<const uint8_t> kept, double q,
          bool by_rank, bool root_of_rank = false, std::span<const double> factor = {});
 
-  // Level of an edge of a rank, from one.
+  // Level of an edge, given its rank (from one).
   static constexpr int level_of(int rank, bool kept) { return 2 * (rank - 1) + (kept ? 0 : 1); }
-  // Prior of a level where ranks are known.
+  // Prior of a level if ranks are known.
   static double prior_of(int level, double q) {
     return level % 2 ? q / (level / 2 + 1) * kNotKept : q / (level / 2 + 1);
   }
 
-  // log(1 + p / ((1 - p) delta)): what an inlier edge adds to the log-likelihood of a model.
+  // log(1 + p / ((1 - p) delta)), which an inlier adds to the log-likelihood of a model.
   double weight(int edge, double delta) const;
 };
 
 static_assert(Levels::level_of(Levels::kRanks, false) + 1 == Levels::kCount);
 
-// Priors of edges, and of each vertex the factor a = 1 / (max(1 - m, floor) delta) with m the sum
-// of the priors at the vertex.
+// Priors of the edges, and the factor a = 1 / (max(1 - m, floor) delta) of each vertex, with m the
+// sum of the priors at the vertex.
 struct Priors {
   std::vector<double> p;       // per edge
   std::vector<double> a0, a1;  // per vertex; 0 where isolated
 
   // The paper's, with the floor 1e-9.
   Priors(const Graph& graph, double q, double delta);
-  // Given priors of the edges. `floor` is the least probability that a vertex has no true edge.
+  // With given priors. `floor` is the least probability that a vertex has no true edge.
   Priors(const Graph& graph, std::vector<double> given, double delta, double floor);
 
  private:

@@ -1,5 +1,5 @@
-// The robust mechanisms as policies of the loop: HCM, MCM and CM. A scorer values a mask of inlier
-// edges and knows nothing of the geometry.
+// The robust mechanisms HCM, MCM and CM as policies of the loop. A scorer gives a mask of inliers a
+// value and knows nothing about the geometry.
 #pragma once
 
 #include <concepts>
@@ -21,19 +21,19 @@ struct RawBest {
   int inliers = 0;
 };
 
-// What the loop calls of a scorer; one object per thread.
+// What the loop needs from a scorer; one object per thread.
 template <class S>
 concept Scorer = requires(S scorer, const S constant, MaskView mask, std::span<const double> r2,
                           double score, const Value& raw, const RawBest& best) {
   // The value of the inliers in `mask`; r2 holds their squared residuals.
   { scorer.score(mask, r2) } -> std::convertible_to<double>;
-  // `mask` is a superset of the inliers: at least their value. If that is below `score`, any bound
-  // below `score` will do.
+  // Upper bound of the value, given a superset of the inliers. If the bound is below `score`, it
+  // need not be tight.
   { scorer.bound(mask, score) } -> std::convertible_to<double>;
   // Fewest inliers that can reach a score.
   { constant.fewest_edges(score) } -> std::same_as<int>;
-  // Whether a raw model is refined, given the best raw values so far; and whether many inliers can
-  // be enough for that, whatever the score.
+  // Whether a raw model is refined, given the best raw values so far; and whether many inliers
+  // alone can be a reason for that.
   { S::gate(raw, best) } -> std::same_as<bool>;
   { S::kGateCountsInliers } -> std::convertible_to<bool>;
 };
@@ -45,7 +45,7 @@ class HcmScorer {
   HcmScorer(const Graph& graph, const HcmTerms& terms) : terms_(terms), evaluate_(graph, terms) {}
 
   int fewest_edges(double score) const { return terms_.fewest_edges(score); }
-  // Sums over another set of vertices round differently; the margin covers that.
+  // The margin covers rounding: sums over another set of vertices round differently.
   double bound(MaskView mask, double) { return evaluate_(mask) * (1.0 + 1e-12); }
   double score(MaskView mask, std::span<const double>) { return evaluate_(mask); }
 
@@ -76,7 +76,7 @@ class McmScorer {
   MaximumMatching matching_;
 };
 
-// Edges as independent correspondences, truncated squared residuals: sum of 1 - r^2 / eps^2.
+// Edges as independent correspondences with truncated squared residuals: sum of 1 - r^2 / eps^2.
 class CmScorer {
  public:
   static constexpr bool kGateCountsInliers = true;

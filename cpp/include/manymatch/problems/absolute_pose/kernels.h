@@ -1,8 +1,8 @@
 // The kernels of the absolute pose, as a table of functions compiled once per instruction set.
 //
 // A pose is given as the matrix P = diag(f, f, 1) [R | t] by rows (3, 4), with f the focal length
-// over that by which the image points were divided: a point X of the world is seen at the first two
-// coordinates of P (X, 1) over the third, which is its depth.
+// relative to the one that the image points were divided by. A point X of the world projects to the
+// first two coordinates of P (X, 1) divided by the third, which is its depth.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace manymatch {
 
-// Points of the edges as structure of arrays, padded with NaN to a whole number of 64-edge words: a
-// padding edge is an outlier of every pose. The float32 columns of the world are homogeneous with
-// coordinates of at most one, so that a point far away costs no digits of the others.
+// Points of the edges as structure of arrays, padded with NaN to a whole number of 64-edge words;
+// the padding is an outlier of every pose. The float32 columns of the world are homogeneous with
+// coordinates of at most one, so that a far point does not cost the other points precision.
 struct AbsolutePoseEdges {
   const double *x, *y, *X, *Y, *Z;
   const float *xf, *yf, *Xf, *Yf, *Zf, *Wf;
   std::size_t words;
-  double largest;  // bound of the image coordinates, at least 1
+  double largest;  // largest |image coordinate|, at least 1
 };
 
 // A batch of samples: point k of sample i is seen at (x[k][i], y[k][i]) on the normalised plane and
@@ -39,7 +39,7 @@ struct PerspectiveSolutions {
   double depth[kThreePointRoots * kPerspectiveBatch];  // mean of the three points
 };
 
-// Three for the rotation, three for the translation, one for the focal length where it is unknown.
+// Three for the rotation, three for the translation, one for an unknown focal length.
 constexpr int kAbsolutePoseParameters = 6, kFocalParameters = 7;
 
 struct AbsolutePoseKernels {
@@ -51,9 +51,9 @@ struct AbsolutePoseKernels {
   int (*inliers)(const AbsolutePoseEdges&, const double* P, double eps2, uint64_t* mask,
                  double* r2);
   void (*three_point)(const PerspectiveBatch&, PerspectiveSolutions&);
-  // For the step exp([w]x) (R X + t) + unit dt and f exp(df), of six parameters or with df of
-  // seven. out: the upper triangle of J'WJ by rows, J'Wr, and the cost (0 for Cauchy: the caller
-  // sums it from the residuals).
+  // The step is exp([w]x) (R X + t) + unit dt and, with seven parameters, f exp(df). out: the upper
+  // triangle of J'WJ by rows, J'Wr, and the cost (0 for Cauchy's loss: the caller sums it from the
+  // residuals).
   void (*normal_equations)(const RefineArrays&, const double* P, double f, double unit,
                            bool with_focal, Loss, double eps2, double* out);
   // Squared residuals, infinite where undefined.

@@ -1,10 +1,10 @@
 // Camera poses through three points of the world each, one sample per vector lane.
 //
-// With unit vectors b_i towards the points and depths d_i along them, the sides of the triangle
-// give |d_i b_i - d_j b_j|^2 = a_ij. The combinations of these three equations without a right side
-// are a pencil of conics in (d_1 : d_2 : d_3), whose four common points are the solutions. A real
-// root of a cubic is a conic of the pencil that is a pair of lines; each line meets another conic
-// in two points, and Newton's method on the three equations removes what the cubic lost.
+// Let b_i be the unit vectors towards the points and d_i the depths along them. The sides of the
+// triangle give |d_i b_i - d_j b_j|^2 = a_ij. The homogeneous combinations of these three equations
+// form a pencil of conics in (d_1 : d_2 : d_3), whose four common points are the solutions. A real
+// root of a cubic gives a conic of the pencil that is a pair of lines. Each line intersects another
+// conic in two points, and Newton's method on the three equations restores the lost digits.
 #pragma once
 
 #include "manymatch/problems/absolute_pose/kernels.h"
@@ -13,9 +13,9 @@
 namespace manymatch {
 namespace {
 
-// Twice the area of a triangle below this part of the sum of its squared sides is flat.
+// A triangle is flat if twice its area is below this part of the sum of its squared sides.
 constexpr double kFlatWorldTriangle = 1e-4;
-// Relative error of the squared sides that a solution may have.
+// Largest relative error of the squared sides of a solution.
 constexpr double kWrongSide = 1e-9;
 constexpr int kCubicSteps = 9, kDepthSteps = 3;
 
@@ -80,7 +80,7 @@ inline Conic select(md m, const Conic& yes, const Conic& no) {
   return out;
 }
 
-// Within a tenth of the cube root of a positive number: a third of its exponent.
+// Cube root of a positive number to within a tenth: divides the exponent by three.
 inline vd rough_cube_root(vd a) {
   double lanes[kDoubles];
   store(lanes, a);
@@ -94,9 +94,9 @@ inline vd rough_cube_root(vd a) {
   });
 }
 
-// The real root of x^3 + b x^2 + c x + d that is farthest from the point of inflection, hence the
-// best separated one. With y = x + b / 3 it is y^3 + p y + q; from a bound of the root on the side
-// that q says, Newton's method comes monotonously.
+// The real root of x^3 + b x^2 + c x + d that is farthest from the point of inflection, and so the
+// best separated one. With y = x + b / 3 the cubic is y^3 + p y + q. From a bound on the side given
+// by the sign of q, Newton's method converges monotonically.
 inline vd isolated_root(vd b, vd c, vd d) {
   const vd zero = vd{}, three = splat(3.0), third = splat(1.0 / 3.0);
   const vd shift = b * third;
@@ -114,7 +114,8 @@ inline vd isolated_root(vd b, vd c, vd d) {
   return select(less(q, zero), y, -y) - shift;
 }
 
-// The conic is l m' + m l' up to a factor; `meet` is proportional to l x m, which lies on both.
+// The conic is l m' + m l' up to a factor; `meet` is proportional to l x m, the intersection of the
+// two lines.
 // Returns the lanes with real lines.
 inline md split_conic(const Conic& conic, vd* l, vd* m, vd* meet) {
   const Conic adjugate = conic.adjugate();
@@ -187,7 +188,7 @@ struct Triangle {
       const int j = (i + 1) % 3, k = (i + 2) % 3;
       const vd side = fma(depth[j], fnma(two * c[i], depth[k], depth[j]), depth[k] * depth[k]);
       good = both(good, less(vd{}, depth[i]));
-      // Against the squared depths: their rounding is what small angles leave.
+      // Relative to the squared depths, whose rounding dominates at small angles.
       const vd size = fma(depth[j], depth[j], fma(depth[k], depth[k], a[i]));
       good = both(good, less(abs(side - a[i]), splat(kWrongSide) * size));
     }
@@ -235,7 +236,7 @@ void three_point(const PerspectiveBatch& batch, PerspectiveSolutions& out) {
     const int lanes = batch.count - first < kDoubles ? batch.count - first : kDoubles;
     const unsigned wanted = (1U << lanes) - 1;
     if (!(bits(valid) & wanted)) continue;
-    // In units in which the squared sides sum up to one.
+    // The unit is such that the squared sides sum to one.
     const vd inverse_total = one / total;
     for (int i = 0; i < 3; ++i) {
       triangle.a[i] = squares[i] * inverse_total;

@@ -1,9 +1,8 @@
 // The kernels of the fundamental matrix, as a table of functions compiled once per instruction set.
 //
 // A fundamental matrix is given by nine numbers by rows, x1' F x0 = 0, with Frobenius norm one, and
-// by its epipole e in image 1, F' e = 0, |e| = 1, whose sign says on which side points are: a point
-// that both cameras see has e x x1 and F x0 in the same direction (the oriented epipolar
-// constraint), with one sign of e for all points.
+// by its epipole e in image 1, F' e = 0, |e| = 1. The sign of e is such that e x x1 and F x0 have
+// the same direction for all points that both cameras see (the oriented epipolar constraint).
 #pragma once
 
 #include <cstddef>
@@ -13,8 +12,8 @@
 
 namespace manymatch {
 
-// Points of the edges as structure of arrays, padded with NaN to a whole number of 64-edge words: a
-// padding edge is an outlier of every matrix.
+// Points of the edges as structure of arrays, padded with NaN to a whole number of 64-edge words;
+// the padding is an outlier of every matrix.
 struct FundamentalEdges {
   const double *x0, *y0, *x1, *y1;
   const float *x0f, *y0f, *x1f, *y1f;
@@ -41,18 +40,18 @@ constexpr int kMatrixTriangle = 45, kMatrixSums = kMatrixTriangle + 9 + 1;
 
 struct FundamentalKernels {
   // Superset of the inliers in float32: no edge that `inliers` reports is missing. `slack` bounds
-  // the rounding of the numerator, `side_slack` that of the side. Below `enough` edges it may stop
-  // early with a larger superset. Returns the number of bits set.
+  // the rounding error of the numerator, `side_slack` that of the side. With fewer than `enough`
+  // edges it may stop early with a larger superset. Returns the number of bits set.
   int (*screen)(const FundamentalEdges&, const double* F, const double* e, double eps, double slack,
                 double side_slack, int enough, uint64_t* mask);
   // Exact inliers in float64: Sampson distance r^2 < eps^2, and the right side. Squared residuals
   // go to r2 unless it is null, NaN where undefined.
   int (*inliers)(const FundamentalEdges&, const double* F, const double* e, double eps2,
                  uint64_t* mask, double* r2);
-  // Up to three matrices of every sample, of those that have all seven points on one side.
+  // Up to three matrices per sample: those that have all seven points on one side.
   void (*seven_point)(const SevenPointBatch&, SevenPointSolutions&);
-  // Sums for the entries of F by rows as if they were free (the cost is 0 for Cauchy: the caller
-  // sums it from the residuals).
+  // Sums for the nine entries of F by rows as free parameters. The cost is 0 for Cauchy's loss: the
+  // caller sums it from the residuals.
   void (*normal_equations)(const RefineArrays&, const double* F, Loss, double eps2, double* out);
   // Squared residuals, infinite where undefined.
   void (*residuals)(const RefineArrays&, const double* F, double* r2);

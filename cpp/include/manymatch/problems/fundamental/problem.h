@@ -16,8 +16,7 @@
 namespace manymatch {
 
 // x1' F x0 = 0, by rows, with Frobenius norm one and rank two, and the epipole in image 1, F' e = 0
-// with |e| = 1 and the sign that makes e x x1 and F x0 point the same way at the points that the
-// matrix explains.
+// with |e| = 1. The sign of e is such that e x x1 and F x0 have the same direction at the inliers.
 struct Fundamental {
   double F[9] = {0, 0, 0, 0, 0, -0.70710678118654752, 0, 0.70710678118654752, 0};
   double e[3] = {1, 0, 0};

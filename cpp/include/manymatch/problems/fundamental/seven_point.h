@@ -1,8 +1,8 @@
 // Fundamental matrices through seven correspondences each, one sample per vector lane.
 //
 // Two matrices A, B span those that satisfy the seven equations; det(x A + B) = 0 is a cubic in x.
-// A is chosen, among four directions in the plane of the two, such that its determinant is largest:
-// the cubic then has no root at or near infinity.
+// A is chosen among four directions in that plane so that its determinant is largest: the cubic
+// then has no root at or near infinity.
 #pragma once
 
 #include "manymatch/problems/epipolar.h"
@@ -34,7 +34,7 @@ inline void determinant_cubic(const vd* A, const vd* B, vd* c) {
   }
 }
 
-// Turns the two matrices in their plane so that det A is large.
+// Rotates the two matrices in their plane so that det A is large.
 inline void turn_basis(vd* A, vd* B, vd* cubic) {
   determinant_cubic(A, B, cubic);
   const vd diagonal = splat(0.70710678118654752), third = diagonal * diagonal * diagonal;
@@ -58,17 +58,17 @@ inline void turn_basis(vd* A, vd* B, vd* cubic) {
   determinant_cubic(A, B, cubic);
 }
 
-// Real roots of a cubic: one, or three in the lanes of `two_more`. Newton from
-// beyond the outermost root of t^3 + p t + q (x = t - a/3) converges to it from one side; the other
-// two are those of a quadratic, and are polished. Lanes do not influence each other.
+// Real roots of a cubic: one, or three in the lanes of `two_more`. With x = t - a/3, Newton's
+// method from beyond the outermost root of t^3 + p t + q converges to it from one side. The other
+// two are the roots of a quadratic, and are polished. Lanes do not influence each other.
 inline void cubic_roots(const vd* cubic, vd* root, md* two_more) {
   const vd zero = vd{}, one = splat(1.0), three = splat(3.0);
   const vd inverse = one / cubic[3];
   const vd shift = cubic[2] * inverse * splat(1.0 / 3.0), b = cubic[1] * inverse;
   const vd p = fnma(three * shift, shift, b);
   const vd q = fma(fma(splat(2.0) * shift, shift, -b), shift, cubic[0] * inverse);
-  // |t| <= max(2 sqrt|p|, 2 cbrt|q/2|); q^(1/4 + 1/16) bounds the cube root for the sizes of q that
-  // a large leading coefficient leaves, with a quarter to spare.
+  // |t| <= max(2 sqrt|p|, 2 cbrt|q/2|). A large leading coefficient keeps q in a range in which
+  // q^(1/4 + 1/16), with a margin of a quarter, bounds the cube root.
   const vd fourth = sqrt(sqrt(abs(q))), bound_q = splat(2.0) * fourth * sqrt(sqrt(fourth));
   const vd bound_p = splat(2.0) * sqrt(abs(p));
   const vd bound = select(less(bound_q, bound_p), bound_p, bound_q);
@@ -79,7 +79,7 @@ inline void cubic_roots(const vd* cubic, vd* root, md* two_more) {
     const vd step = fma(t, t2 + p, q) / fma(three, t2, p);
     const md sound = both(running, less(abs(step), splat(__builtin_inf())));
     t = select(sound, t - step, t);
-    // The next step would be the square of this one.
+    // Converged: the next step would be about the square of this one.
     running = both(sound, less(splat(1e-12) * abs(t), abs(step)));
     if (!(bits(running) & kAllDoubles)) break;
   }
@@ -96,7 +96,7 @@ inline void cubic_roots(const vd* cubic, vd* root, md* two_more) {
     for (int i = 0; i < 2; ++i) {
       const vd t2 = root[k] * root[k], slope = fma(three, t2, p);
       const vd step = fma(root[k], t2 + p, q) / slope;
-      // Near a double root a step is noise over noise.
+      // Near a double root both numerator and denominator of a step are noise.
       const md sound = less(abs(step), splat(1e-6) * (abs(root[k]) + width));
       root[k] = select(sound, root[k] - step, root[k]);
     }

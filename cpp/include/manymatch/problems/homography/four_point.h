@@ -21,7 +21,7 @@ constexpr double kFlatTriangle = 1e-4;
 
 struct Quad {
   vd x[3], y[3], origin_x, origin_y;  // three points seen from the fourth
-  vd area[3], rest;                   // of the triangles with the fourth point, and without it
+  vd area[3], rest;                   // twice the areas with the fourth point, and without it
   vd flat;                            // areas up to this are too small
 
   Quad(const double (*xs)[kFourPointBatch], const double (*ys)[kFourPointBatch], int first)
@@ -49,7 +49,7 @@ inline md same_orientation(vd a, vd flat_a, vd b, vd flat_b) {
   return either(both_left, both_right);
 }
 
-// The lanes of a vector of solutions that are `found`.
+// Appends the lanes of a vector of solutions whose bit in `found` is set.
 inline void append_solutions(unsigned found, int first, const vd* H, FourPointSolutions& out) {
   double columns[9][kDoubles];
   for (int c = 0; c < 9; ++c) store(columns[c], H[c]);
@@ -89,7 +89,7 @@ void four_point(const FourPointBatch& batch, FourPointSolutions& out) {
       H[6] = H[6] + fx;
       H[7] = H[7] + fy;
     }
-    // Back to the origins of the images.
+    // Moves the origins back.
     H[2] = -fma(H[0], p.origin_x, H[1] * p.origin_y);
     H[5] = -fma(H[3], p.origin_x, H[4] * p.origin_y);
     H[8] = one - fma(H[6], p.origin_x, H[7] * p.origin_y);

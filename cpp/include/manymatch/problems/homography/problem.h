@@ -16,13 +16,13 @@
 
 namespace manymatch {
 
-// x1 ~ H x0, by rows, with Frobenius norm one. H x0 has a positive third coordinate at the points
-// that the homography explains.
+// x1 ~ H x0, by rows, with Frobenius norm one. The sign is such that H x0 has a positive third
+// coordinate at the inliers.
 struct Homography {
   double H[9] = {0.57735026918962576, 0, 0, 0, 0.57735026918962576, 0, 0, 0, 0.57735026918962576};
 };
 
-// Scales to Frobenius norm one; false, and unchanged, if that is not possible.
+// Scales to Frobenius norm one. False, and unchanged, if the norm is zero or not finite.
 bool normalise(Homography& model);
 // H (I + D), with D by rows and without its last entry.
 Homography perturb(const Homography& model, const double* step);

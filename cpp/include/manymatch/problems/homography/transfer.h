@@ -1,13 +1,13 @@
 // Symmetric transfer error: inliers among all edges, and the normal equations of a refinement.
 //
-// r^2 = (|x1 - H x0|^2 + |x0 - H^-1 x1|^2) / 2, the mean over the two images. It is undefined where
-// a third coordinate is not positive: such a point lies beyond the line at infinity, where no
-// camera sees it. The inverse is used as the adjugate, so that a homography of negative
-// determinant, which mirrors, has no inliers.
+// r^2 = (|x1 - H x0|^2 + |x0 - H^-1 x1|^2) / 2, the mean over the two images. It is undefined if a
+// third coordinate is not positive: such a point lies beyond the line at infinity, where no camera
+// sees it. The adjugate stands for the inverse, so that a homography with a negative determinant,
+// which mirrors, has no inliers.
 #pragma once
 
+#include "manymatch/problems/edge_loops.h"
 #include "manymatch/problems/homography/kernels.h"
-#include "manymatch/simd.h"
 
 namespace manymatch {
 namespace {
@@ -51,44 +51,30 @@ struct Symmetric {
     broadcast_transfer<vd, double>(inverse, 1.0, back);
   }
 
-  // r^2 and where it is defined.
-  vd residual2(vd x0, vd y0, vd x1, vd y1, md* defined) const {
+  Residual operator()(vd x0, vd y0, vd x1, vd y1) const {
     const Transfer<vd> f(forward, x0, y0, x1, y1), b(back, x1, y1, x0, y0);
     const vd f2 = fma(f.d0, f.d0, f.d1 * f.d1) / (f.minus_w * f.minus_w);
     const vd b2 = fma(b.d0, b.d0, b.d1 * b.d1) / (b.minus_w * b.minus_w);
     const vd r2 = splat(0.5) * (f2 + b2), zero = vd{};
-    *defined =
-        both(both(less(f.minus_w, zero), less(b.minus_w, zero)), less(r2, splat(__builtin_inf())));
-    return r2;
+    return {r2, both(both(less(f.minus_w, zero), less(b.minus_w, zero)),
+                     less(r2, splat(__builtin_inf())))};
   }
 };
 
 int inliers(const HomographyEdges& edges, const double* H, double eps2, uint64_t* mask,
             double* r2_out) {
   const Symmetric symmetric(H);
-  const vd limit = splat(eps2), nan = splat(__builtin_nan(""));
-  int total = 0;
-  for (std::size_t w = 0; w < edges.words; ++w) {
-    uint64_t word = 0;
-    for (int b = 0; b < 64; b += kDoubles) {
-      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      md defined;
-      const vd r2 = symmetric.residual2(load(edges.x0 + i), load(edges.y0 + i), load(edges.x1 + i),
-                                        load(edges.y1 + i), &defined);
-      if (r2_out) store(r2_out + i, select(defined, r2, nan));
-      word |= static_cast<uint64_t>(bits(both(defined, less(r2, limit)))) << b;
-    }
-    mask[w] = word;
-    total += __builtin_popcountll(word);
-  }
-  return total;
+  return find_inliers(edges.words, eps2, mask, r2_out, [&](std::size_t i) {
+    return symmetric(load(edges.x0 + i), load(edges.y0 + i), load(edges.x1 + i),
+                     load(edges.y1 + i));
+  });
 }
 
-// What rounding to float32 does to one direction. Every term of w and of d = w (H x - target)
-// passes at most eight roundings of 2^-24 (coefficient, coordinates, products and sums; fewer where
-// fma is one instruction), so with rows of H that sum up to R in absolute value and coordinates of
-// at most M and T: |error of w| <= 10 2^-24 R2 M and |error of d| <= 10 2^-24 (max(R0, R1) + T R2)
-// M for each component.
+// Rounding errors of one direction in float32. Every term of w and of d = w (H x - target) passes
+// at most eight roundings of 2^-24 (coefficient, coordinates, products and sums; fewer if fma is
+// one instruction). Let R be the sums of the absolute values of the rows of H, and M and T the
+// largest coordinates. Then |error of w| <= 10 2^-24 R2 M and, for each component, |error of d| <=
+// 10 2^-24 (max(R0, R1) + T R2) M.
 struct Rounding {
   double w, d;
 
@@ -112,7 +98,7 @@ inline double inverse_of_largest(const double* H) {
   return 1.0 / largest;
 }
 
-// Squared distance of a transfer, at most the exact one.
+// A lower bound of the squared distance of a transfer.
 struct LowerBound {
   vf h[9], slack_w, slack_d;
 
@@ -122,7 +108,7 @@ struct LowerBound {
     broadcast_transfer<vf, float>(H, scale, h);
   }
 
-  // False lanes may be beyond the line at infinity for sure.
+  // Clears the bits of points that are certainly beyond the line at infinity.
   vf distance2(vf x, vf y, vf target_x, vf target_y, unsigned* visible) const {
     const Transfer<vf> t(h, x, y, target_x, target_y);
     const vf zero = vf{}, w = slack_w - t.minus_w;
@@ -132,36 +118,26 @@ struct LowerBound {
   }
 };
 
-// The forward error alone is at most sqrt(2) eps for an inlier; that test runs over all edges and
-// ends most hypotheses. The sum of both directions is looked at only if at least `enough` edges
-// pass it.
+// The forward error of an inlier is at most sqrt(2) eps. This test runs over all edges and ends
+// most hypotheses. Both directions together are tested only if at least `enough` edges pass it.
 int screen(const HomographyEdges& edges, const double* H, double eps, int enough, uint64_t* mask) {
   constexpr double kMargin = 1.0 + 1e-5;  // for the roundings after w and d are known
   const double scale = inverse_of_largest(H), reach = 1.4142135623730951 * eps;
   const Rounding rounding(H, scale, edges.largest0, edges.largest1);
   vf h[9];
   broadcast_transfer<vf, float>(H, scale, h);
-  // |d| <= reach w, both as the float32 numbers say at the worst.
+  // |d| <= reach w, with the largest possible errors of both sides.
   const vf slope = splat(static_cast<float>(-reach * kMargin));
   const vf offset =
       splat(static_cast<float>((1.4142135623730951 * rounding.d + reach * rounding.w) * kMargin));
-  int total = 0;
-  for (std::size_t w = 0; w < edges.words; ++w) {
-    uint64_t word = 0;
-    for (int b = 0; b < 64; b += kFloats) {
-      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      const Transfer<vf> t(h, load(edges.x0f + i), load(edges.y0f + i), load(edges.x1f + i),
-                           load(edges.y1f + i));
-      // Negative beyond the line at infinity; NaN for padding, so that the comparison fails.
-      const vf limit = fma(t.minus_w, slope, offset);
-      word |=
-          static_cast<uint64_t>(bits(less_equal(fma(t.d0, t.d0, t.d1 * t.d1), limit * abs(limit))))
-          << b;
-    }
-    mask[w] = word;
-    total += __builtin_popcountll(word);
-  }
-  if (total < enough) return total;
+  const int near = mask_edges<kFloats>(edges.words, mask, [&](std::size_t i) {
+    const Transfer<vf> t(h, load(edges.x0f + i), load(edges.y0f + i), load(edges.x1f + i),
+                         load(edges.y1f + i));
+    // Negative beyond the line at infinity; NaN for padding, so that the comparison fails.
+    const vf limit = fma(t.minus_w, slope, offset);
+    return bits(less_equal(fma(t.d0, t.d0, t.d1 * t.d1), limit * abs(limit)));
+  });
+  if (near < enough) return near;
 
   double inverse[9];
   adjugate(H, inverse);
@@ -170,36 +146,25 @@ int screen(const HomographyEdges& edges, const double* H, double eps, int enough
   const LowerBound back(inverse, inverse_scale,
                         Rounding(inverse, inverse_scale, edges.largest1, edges.largest0));
   const vf limit = splat(static_cast<float>(2.0 * eps * eps * kMargin));
-  constexpr uint64_t kGroup = (uint64_t{1} << kFloats) - 1;
-  total = 0;
-  for (std::size_t w = 0; w < edges.words; ++w) {
-    uint64_t word = mask[w];
-    for (int b = 0; b < 64; b += kFloats) {
-      if (!(word >> b & kGroup)) continue;
-      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      const vf x0 = load(edges.x0f + i), y0 = load(edges.y0f + i);
-      const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i);
-      unsigned hits = static_cast<unsigned>(word >> b & kGroup);
-      const vf f2 = forward.distance2(x0, y0, x1, y1, &hits);
-      const vf b2 = back.distance2(x1, y1, x0, y0, &hits);
-      hits &= bits(less_equal(f2 + b2, limit));
-      word &= ~(kGroup << b) | static_cast<uint64_t>(hits) << b;
-    }
-    mask[w] = word;
-    total += __builtin_popcountll(word);
-  }
-  return total;
+  return narrow_mask(edges.words, mask, [&](std::size_t i) {
+    const vf x0 = load(edges.x0f + i), y0 = load(edges.y0f + i);
+    const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i);
+    unsigned hits = ~0U;
+    const vf f2 = forward.distance2(x0, y0, x1, y1, &hits);
+    const vf b2 = back.distance2(x1, y1, x0, y0, &hits);
+    return hits & bits(less_equal(f2 + b2, limit));
+  });
 }
 
-// Both directions of one vector of edges, as the derivatives need them. With D the step,
-// H (I + D) x0 = H (x0 + D x0): the forward error moves by P D x0 with P the derivative of
-// x -> H x. And (I + D)^-1 H^-1 x1 = b - D b to first order, with b the point that x1 comes from.
+// One direction of one vector of edges, in the form that the derivatives need. Let D be the step.
+// H (I + D) x0 = H (x0 + D x0), so the forward error moves by P D x0 with P the derivative of
+// x -> H x. The backward error: (I + D)^-1 H^-1 x1 = b - D b to first order, with b = H^-1 x1.
 struct Side {
   vd P[2][3], z[3], r[2];  // derivative dr = P D z
 };
 
-// Third coordinates at or below this are taken as not positive, and everything stays finite: an
-// edge without a residual then takes no part by its weight of zero.
+// Third coordinates up to this count as not positive, so that everything stays finite. An edge
+// without a residual has the weight zero.
 constexpr double kSmallestThird = 1e-30;
 
 struct LinearisedTransfer {
@@ -246,134 +211,91 @@ struct LinearisedTransfer {
   }
 };
 
-constexpr int kTransferPieces = kRefineLanes / kDoubles;
-
-inline double total_of_lanes(const vd* pieces) {
-  double lanes[kRefineLanes];
-  for (int piece = 0; piece < kTransferPieces; ++piece) {
-    store(lanes + piece * kDoubles, pieces[piece]);
-  }
-  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-}
-
 void normal_equations(const RefineArrays& a, const double* H, Loss loss, double eps2, double* out) {
-  constexpr int kSums = kHomographyTriangle + kHomographyParameters + 1;
   const Symmetric symmetric(H);
-  const vd limit = splat(eps2), inverse_limit = splat(1.0 / eps2);
-  const vd zero = vd{}, one = splat(1.0), half = splat(0.5);
-  vd sum[kSums][kTransferPieces] = {};
-  for (std::size_t i = 0; i < a.padded; i += kRefineLanes) {
-    for (int piece = 0; piece < kTransferPieces; ++piece) {
-      const std::size_t at = i + static_cast<std::size_t>(piece * kDoubles);
-      const LinearisedTransfer l(symmetric, load(a.x0 + at), load(a.y0 + at), load(a.x1 + at),
-                                 load(a.y1 + at));
-      const vd weight = load(a.weight + at);
-      vd robust = one, cost = l.r2;
-      if (loss == Loss::kTruncated) {
-        const md inside = less(l.r2, limit);
-        robust = select(inside, one, zero);
-        cost = select(inside, l.r2, limit);
-      } else if (loss == Loss::kCauchy) {
-        robust = one / fma(l.r2, inverse_limit, one);
-        cost = zero;
-      }
-      const md used = both(l.defined, less(zero, weight));
-      const vd w = select(used, half * weight * robust, zero);
-      for (const Side& side : l.side) {
-        // J'J is the Kronecker product of P'P and z z', J'r that of P'r and z.
-        const vd* z = side.z;
-        vd PP[3][3], Pr[3], zz[3][3];
-        for (int row = 0; row < 3; ++row) {
-          const vd p0 = w * side.P[0][row], p1 = w * side.P[1][row];
-          for (int col = row; col < 3; ++col) {
-            PP[row][col] = fma(p0, side.P[0][col], p1 * side.P[1][col]);
-            zz[row][col] = z[row] * z[col];
-            zz[col][row] = zz[row][col];
+  const vd half = splat(0.5);
+  robust_sums<kHomographyTriangle + kHomographyParameters + 1>(
+      a, loss, eps2, out,
+      [&](std::size_t i) {
+        return LinearisedTransfer(symmetric, load(a.x0 + i), load(a.y0 + i), load(a.x1 + i),
+                                  load(a.y1 + i));
+      },
+      [&](const LinearisedTransfer& l, vd weight, md, auto sum) {
+        const vd w = half * weight;
+        for (const Side& side : l.side) {
+          // J'J is the Kronecker product of P'P and z z', J'r that of P'r and z.
+          const vd* z = side.z;
+          vd PP[3][3], Pr[3], zz[3][3];
+          for (int row = 0; row < 3; ++row) {
+            const vd p0 = w * side.P[0][row], p1 = w * side.P[1][row];
+            for (int col = row; col < 3; ++col) {
+              PP[row][col] = fma(p0, side.P[0][col], p1 * side.P[1][col]);
+              zz[row][col] = z[row] * z[col];
+              zz[col][row] = zz[row][col];
+            }
+            Pr[row] = fma(p0, side.r[0], p1 * side.r[1]);
           }
-          Pr[row] = fma(p0, side.r[0], p1 * side.r[1]);
-        }
-        // Unrolled, so that the places in the small matrices are known to the compiler.
-        int slot = 0;
+          // Unrolled, so that the compiler knows the indices into the small matrices.
+          int slot = 0;
 #pragma GCC unroll 8
-        for (int p = 0; p < kHomographyParameters; ++p) {
+          for (int p = 0; p < kHomographyParameters; ++p) {
 #pragma GCC unroll 8
-          for (int q = p; q < kHomographyParameters; ++q, ++slot) {
-            sum[slot][piece] = fma(PP[p / 3][q / 3], zz[p % 3][q % 3], sum[slot][piece]);
+            for (int q = p; q < kHomographyParameters; ++q, ++slot) {
+              vd& total = sum(slot);
+              total = fma(PP[p / 3][q / 3], zz[p % 3][q % 3], total);
+            }
+          }
+#pragma GCC unroll 8
+          for (int p = 0; p < kHomographyParameters; ++p, ++slot) {
+            vd& total = sum(slot);
+            total = fma(Pr[p / 3], z[p % 3], total);
           }
         }
-#pragma GCC unroll 8
-        for (int p = 0; p < kHomographyParameters; ++p, ++slot) {
-          sum[slot][piece] = fma(Pr[p / 3], z[p % 3], sum[slot][piece]);
-        }
-      }
-      // An undefined residual costs what an outlier costs.
-      const vd lost = loss == Loss::kTruncated ? limit : zero;
-      const vd term = select(l.defined, cost, lost);
-      sum[kSums - 1][piece] =
-          fma(select(less(zero, weight), weight, zero), term, sum[kSums - 1][piece]);
-    }
-  }
-  for (int slot = 0; slot < kSums; ++slot) out[slot] = total_of_lanes(sum[slot]);
+      });
 }
 
 // The rows of an edge in the direct linear transform are (z, 0, -x1 z) and (0, z, -y1 z) with
-// z = (x0, y0, 1), so that four symmetric 3x3 sums hold everything: of z z', and of it times x1, y1
-// and x1^2 + y1^2.
+// z = (x0, y0, 1). Four symmetric 3x3 sums are enough: those of z z', and of z z' times x1, y1 and
+// x1^2 + y1^2.
 void linear_sums(const RefineArrays& a, double* out) {
   const vd one = splat(1.0);
-  vd sum[kLinearSums][kTransferPieces] = {};
-  for (std::size_t i = 0; i < a.padded; i += kRefineLanes) {
-    for (int piece = 0; piece < kTransferPieces; ++piece) {
-      const std::size_t at = i + static_cast<std::size_t>(piece * kDoubles);
-      const vd x0 = load(a.x0 + at), y0 = load(a.y0 + at), x1 = load(a.x1 + at);
-      const vd y1 = load(a.y1 + at), weight = load(a.weight + at);
-      const vd zz[6] = {x0 * x0, x0 * y0, x0, y0 * y0, y0, one};
-      const vd factor[4] = {weight, weight * x1, weight * y1, weight * fma(x1, x1, y1 * y1)};
-      for (int k = 0; k < 4; ++k) {
-        for (int c = 0; c < 6; ++c) {
-          sum[6 * k + c][piece] = fma(factor[k], zz[c], sum[6 * k + c][piece]);
-        }
+  sum_in_lanes<kLinearSums>(a.padded, out, [&](std::size_t i, auto sum) {
+    const vd x0 = load(a.x0 + i), y0 = load(a.y0 + i), x1 = load(a.x1 + i);
+    const vd y1 = load(a.y1 + i), weight = load(a.weight + i);
+    const vd zz[6] = {x0 * x0, x0 * y0, x0, y0 * y0, y0, one};
+    const vd factor[4] = {weight, weight * x1, weight * y1, weight * fma(x1, x1, y1 * y1)};
+    for (int k = 0; k < 4; ++k) {
+      for (int c = 0; c < 6; ++c) {
+        vd& total = sum(6 * k + c);
+        total = fma(factor[k], zz[c], total);
       }
     }
-  }
-  for (int slot = 0; slot < kLinearSums; ++slot) out[slot] = total_of_lanes(sum[slot]);
+  });
 }
 
 void residuals(const RefineArrays& a, const double* H, double* r2_out) {
   const Symmetric symmetric(H);
-  for (std::size_t i = 0; i < a.padded; i += kDoubles) {
-    md defined;
-    const vd r2 = symmetric.residual2(load(a.x0 + i), load(a.y0 + i), load(a.x1 + i),
-                                      load(a.y1 + i), &defined);
-    store(r2_out + i, select(defined, r2, splat(__builtin_inf())));
-  }
+  store_residuals(a.padded, r2_out, [&](std::size_t i) {
+    return symmetric(load(a.x0 + i), load(a.y0 + i), load(a.x1 + i), load(a.y1 + i));
+  });
 }
 
 void jacobian(const RefineArrays& a, const double* H, double* r_out, double* J_out) {
   const Symmetric symmetric(H);
   const vd scale = splat(0.70710678118654752);
-  for (std::size_t i = 0; i < a.padded; i += kDoubles) {
+  store_jacobian(a.padded, r_out, J_out, [&](std::size_t i) {
     const LinearisedTransfer l(symmetric, load(a.x0 + i), load(a.y0 + i), load(a.x1 + i),
                                load(a.y1 + i));
-    double lanes[kDoubles];
+    Linearised<4, kHomographyParameters> out;
     for (int row = 0; row < 4; ++row) {
       const Side& side = l.side[row / 2];
-      store(lanes, scale * side.r[row % 2]);
-      for (int lane = 0; lane < kDoubles; ++lane) {
-        r_out[(i + static_cast<std::size_t>(lane)) * 4 + static_cast<std::size_t>(row)] =
-            lanes[lane];
-      }
+      out.r[row] = scale * side.r[row % 2];
       for (int p = 0; p < kHomographyParameters; ++p) {
-        store(lanes, scale * side.P[row % 2][p / 3] * side.z[p % 3]);
-        for (int lane = 0; lane < kDoubles; ++lane) {
-          const std::size_t at = (i + static_cast<std::size_t>(lane)) * 4;
-          J_out[(at + static_cast<std::size_t>(row)) * kHomographyParameters +
-                static_cast<std::size_t>(p)] = lanes[lane];
-        }
+        out.J[row][p] = scale * side.P[row % 2][p / 3] * side.z[p % 3];
       }
     }
-  }
+    return out;
+  });
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ inline void add_product(Quadratic& q, const Linear& a, const Linear& b) {
   q.c[9] = fma(a.c[3], b.c[3], q.c[9]);
 }
 
-// The square of a linear form: products meet in pairs, which halves the work.
+// The square of a linear form: mixed products occur twice, which halves the work.
 inline void add_square(Quadratic& q, const Linear& a) {
   const Linear twice{{a.c[0] + a.c[0], a.c[1] + a.c[1], a.c[2] + a.c[2], vd{}}};
   for (int k = 0; k < 3; ++k) q.c[k] = fma(a.c[k], a.c[k], q.c[k]);
@@ -149,9 +149,9 @@ inline void constraint_rows(const vd basis[4][9], vd rows[10][20]) {
   }
 }
 
-// Gaussian elimination of the first ten columns. Only rows 4 to 9 are solved back: B needs no
-// other. Rows are not exchanged; the orthonormal basis keeps the pivots away from zero (the few
-// samples where one is tiny lose digits, which the solver's own check of E notices).
+// Gaussian elimination of the first ten columns. Back substitution is done for rows 4 to 9 only,
+// which is all that B needs. There is no pivoting: the orthonormal basis keeps the pivots away from
+// zero. The few samples with a tiny pivot lose digits, which the solver's check of E detects.
 inline void eliminate(vd rows[10][20]) {
   const vd one = splat(1.0);
 #pragma GCC unroll 10

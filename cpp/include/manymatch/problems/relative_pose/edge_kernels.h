@@ -1,5 +1,5 @@
-// Sampson distance and depths of a vector of correspondences, for doubles and floats alike, and the
-// inliers of a pose among all edges of a graph.
+// Depths of a vector of correspondences, for doubles and floats alike, and the inliers of a pose
+// among all edges of a graph.
 #pragma once
 
 #include "manymatch/problems/epipolar.h"
@@ -23,13 +23,13 @@ inline V operator*(V a, One) {
 }
 inline One operator*(One a, One) { return a; }
 
-// The third component of rays, in every lane.
+// The third component of the rays in every lane.
 inline vd doubles(double z) { return splat(z); }
 inline One doubles(One z) { return z; }
 inline vf floats(double z) { return splat(static_cast<float>(z)); }
 inline One floats(One z) { return z; }
 
-// 1 / |(x, y, z)|, which is known for points on the normalised plane.
+// 1 / |(x, y, z)|. For points on the normalised plane it is already known.
 template <class V, class Number>
 inline V inverse_norm(V x, V y, V z, const Number*) {
   return splat(Number{1}) / sqrt(fma(x, x, fma(y, y, z * z)));
@@ -39,7 +39,7 @@ inline V inverse_norm(V, V, One, const Number* known) {
   return load(known);
 }
 
-// diag(1, 1, z1) E diag(1, 1, z0): acts on points (x, y, 1) as E does on rays.
+// Replaces E by diag(1, 1, z1) E diag(1, 1, z0), which acts on points (x, y, 1) as E does on rays.
 template <class Z>
 inline void for_points(double* E, Z z0, Z z1) {
   for (int k = 2; k < 9; k += 3) E[k] = E[k] * z0;
@@ -78,38 +78,24 @@ int inliers(const EdgeArrays& edges, const TwoViews<Z>& views, double eps2, uint
   for (int k = 0; k < 9; ++k) e[k] = splat(E[k]);
   for (int k = 0; k < 9; ++k) r[k] = splat(R[k]);
   for (int k = 0; k < 3; ++k) tt[k] = splat(t[k]);
-  const vd limit = splat(eps2), min_depth = splat(kMinDepth), one = splat(1.0);
-  int total = 0;
-  for (std::size_t w = 0; w < edges.words; ++w) {
-    uint64_t word = 0;
-    for (int b = 0; b < 64; b += kDoubles) {
-      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      const vd x0 = load(edges.x0 + i), y0 = load(edges.y0 + i);
-      const vd x1 = load(edges.x1 + i), y1 = load(edges.y1 + i);
-      const Sampson<vd> sampson(e, x0, y0, x1, y1);
-      const vd r2 = sampson.num * sampson.num / sampson.den;
-      const md defined = is_defined(r2, sampson.den);
-      if (r2_out) store(r2_out + i, select(defined, r2, splat(__builtin_nan(""))));
-      unsigned hits = bits(both(defined, less(r2, limit)));
-      if (hits) {
+  const vd min_depth = splat(kMinDepth), one = splat(1.0);
+  return find_inliers(
+      edges.words, eps2, mask, r2_out, [&](std::size_t i) { return SampsonResidual(e, edges, i); },
+      [&](std::size_t i, const SampsonResidual& m, md near) {
+        const unsigned hits = bits(near);
+        if (!hits) return hits;
+        const vd x0 = m.x0, y0 = m.y0, x1 = m.x1, y1 = m.y1;
         const Depths<vd> d(r, tt, x0, y0, z0, inverse_norm(x0, y0, z0, edges.n0 + i), x1, y1, z1,
                            inverse_norm(x1, y1, z1, edges.n1 + i));
         const vd bound = min_depth * fnma(d.a, d.a, one);
-        hits &= bits(both(less(bound, fnma(d.a, d.s, d.p)), less(bound, fnma(d.a, d.p, d.s))));
-      }
-      word |= static_cast<uint64_t>(hits) << b;
-    }
-    mask[w] = word;
-    total += __builtin_popcountll(word);
-  }
-  return total;
+        return hits &
+               bits(both(less(bound, fnma(d.a, d.s, d.p)), less(bound, fnma(d.a, d.p, d.s))));
+      });
 }
 
-// The same test in float32, loosened by what rounding can do, so that it never misses an inlier.
-// |num| is off by at most `slack` (the caller derives it from the largest points of the graph),
-// sqrt(den) by a relative part that the factor on eps covers, the two depth tests (on unit rays,
-// so of size one) by a few units in the last place. Depths are looked at only if at least `enough`
-// edges are close to their epipolar lines: most hypotheses end before.
+// The same test in float32, loosened by the rounding errors so that it never misses an inlier. The
+// two depth tests work on unit rays and are off by a few units in the last place. Depths are tested
+// only if at least `enough` edges are close to their epipolar lines: most hypotheses end before.
 template <class Z>
 int screen(const EdgeArrays& edges, const TwoViews<Z>& views, double eps, double slack, int enough,
            uint64_t* mask) {
@@ -120,49 +106,22 @@ int screen(const EdgeArrays& edges, const TwoViews<Z>& views, double eps, double
   for_points(E, views.z0, views.z1);
   vf e[9];
   for (int k = 0; k < 9; ++k) e[k] = splat(static_cast<float>(E[k]));
-  const vf limit = splat(static_cast<float>(eps * eps * (1.0 + 1e-5)));
-  const vf tau = splat(static_cast<float>(slack)), zero = splat(0.0F);
-  int total = 0;
-  for (std::size_t w = 0; w < edges.words; ++w) {
-    uint64_t word = 0;
-    for (int b = 0; b < 64; b += kFloats) {
-      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      const Sampson<vf> sampson(e, load(edges.x0f + i), load(edges.y0f + i), load(edges.x1f + i),
-                                load(edges.y1f + i));
-      const vf num = max(abs(sampson.num) - tau, zero);
-      // Padding is NaN: den is, so the comparison fails.
-      word |= static_cast<uint64_t>(bits(less_equal(num * num, limit * sampson.den))) << b;
-    }
-    mask[w] = word;
-    total += __builtin_popcountll(word);
-  }
-  if (total < enough) return total;
+  const int near = screen_sampson(edges, e, eps, slack, mask);
+  if (near < enough) return near;
 
   vf r[9], tt[3];
   for (int k = 0; k < 9; ++k) r[k] = splat(static_cast<float>(R[k]));
   for (int k = 0; k < 3; ++k) tt[k] = splat(static_cast<float>(t[k]));
   const vf one = splat(1.0F), min_depth = splat(static_cast<float>(kMinDepth));
   const vf depth_slack = splat(4e-6F);
-  constexpr uint64_t kGroup = (uint64_t{1} << kFloats) - 1;
-  total = 0;
-  for (std::size_t w = 0; w < edges.words; ++w) {
-    uint64_t word = mask[w];
-    for (int b = 0; b < 64; b += kFloats) {
-      if (!(word >> b & kGroup)) continue;
-      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      const vf x0 = load(edges.x0f + i), y0 = load(edges.y0f + i);
-      const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i);
-      const Depths<vf> d(r, tt, x0, y0, z0, inverse_norm(x0, y0, z0, edges.n0f + i), x1, y1, z1,
-                         inverse_norm(x1, y1, z1, edges.n1f + i));
-      const vf bound = min_depth * (one - d.a * d.a) - depth_slack;
-      const uint64_t front =
-          bits(less(bound, d.p - d.a * d.s)) & bits(less(bound, d.s - d.a * d.p));
-      word &= ~(kGroup << b) | front << b;
-    }
-    mask[w] = word;
-    total += __builtin_popcountll(word);
-  }
-  return total;
+  return narrow_mask(edges.words, mask, [&](std::size_t i) {
+    const vf x0 = load(edges.x0f + i), y0 = load(edges.y0f + i);
+    const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i);
+    const Depths<vf> d(r, tt, x0, y0, z0, inverse_norm(x0, y0, z0, edges.n0f + i), x1, y1, z1,
+                       inverse_norm(x1, y1, z1, edges.n1f + i));
+    const vf bound = min_depth * (one - d.a * d.a) - depth_slack;
+    return bits(less(bound, d.p - d.a * d.s)) & bits(less(bound, d.s - d.a * d.p));
+  });
 }
 
 }  // namespace

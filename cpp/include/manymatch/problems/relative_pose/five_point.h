@@ -1,9 +1,9 @@
 // Five-point relative pose in batches, one sample per vector lane.
 //
 // Null space by Householder reflections, constraints by cubic_constraints.h, roots by real_roots.h.
-// Roots of all samples are then packed into full vectors again: E and the oriented epipolar test, R
-// and t. R and t come from the cofactors of E, cof(E) = (t t') R and [t]x E = (t t' - I) R, without
-// a decomposition. What is left is packed once more, polished on the five equations themselves
+// The roots of all samples are then packed into full vectors, for E, the oriented epipolar test, R
+// and t. R and t follow from the cofactors of E, cof(E) = (t t') R and [t]x E = (t t' - I) R,
+// without a decomposition. The remaining poses are packed once more, polished on the five equations
 // (polish_pose.h), and kept if all five points are in front of both cameras.
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace manymatch {
 namespace {
 
-// What a root needs of its sample, by columns so that lanes can be stored directly.
+// Data of a sample that its roots need, by columns so that lanes can be stored directly.
 struct FivePointState {
   alignas(64) double basis[4][9][kFivePointBatch];
   alignas(64) double bx[3][4][kFivePointBatch], by[3][4][kFivePointBatch];
@@ -26,7 +26,7 @@ struct FivePointState {
   int num_tasks;
 };
 
-// Of the 5x9 epipolar system.
+// Null space of the 5x9 epipolar system.
 inline void null_space(const FivePointBatch& batch, int first, vd basis[4][9]) {
   vd columns[5][9];
   for (int k = 0; k < 5; ++k) {
@@ -95,7 +95,7 @@ inline void prepare(const FivePointBatch& batch, FivePointState& state, int firs
   queue_roots(state, sturm_chain(poly), first, batch.count);
 }
 
-// Of three vectors, the longest, lane by lane.
+// The longest of three vectors, lane by lane.
 inline void longest(const vd v[3][3], vd* out) {
   vd best = dot(v[0], v[0]);
   for (int i = 0; i < 3; ++i) out[i] = v[0][i];
@@ -150,8 +150,8 @@ inline unsigned decompose(const FivePointBatch& batch, const int* sample, const 
   const vd inverse = one / sqrt(dot(t, t));
   for (int i = 0; i < 3; ++i) t[i] = t[i] * inverse;
 
-  // Oriented epipolar test: t x x1 and E x0 point the same way at every point in front, or the
-  // opposite way at every one, which tells R from its twisted twin.
+  // Oriented epipolar test: at all points in front of the cameras t x x1 and E x0 have the same
+  // direction, or at all of them opposite ones; which one distinguishes R from its twisted twin.
   md all_same = less_equal(zero, zero), all_opposite = all_same;
   for (int k = 0; k < 5; ++k) {
     vd b0[3], b1[3], line[3], side[3];
@@ -219,10 +219,11 @@ inline void solve_roots(const FivePointBatch& batch, const FivePointState& state
   }
 }
 
-// Polishes the poses in `out` in place and drops those that do not see the five points.
+// Polishes the poses in `out` in place and drops those that do not have all five points in front of
+// the cameras.
 inline void polish_solutions(const FivePointBatch& batch, FivePointSolutions& out) {
   const int count = out.count;
-  out.count = 0;  // never overtakes the reading position
+  out.count = 0;  // the writing position never overtakes the reading position
   for (int first = 0; first < count; first += kDoubles) {
     const int lanes = count - first < kDoubles ? count - first : kDoubles;
     int sample[kDoubles], at[kDoubles];

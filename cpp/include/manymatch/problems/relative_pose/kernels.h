@@ -1,6 +1,6 @@
 // The kernels of relative pose, as a table of functions compiled once per instruction set.
 //
-// Only plain structs cross this border, so that nothing inline is shared between the sets.
+// Arguments are plain structs, so that no inline function is shared between instruction sets.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace manymatch {
 
-// Edges as structure of arrays, padded with NaN to a whole number of 64-edge words: a padding edge
-// is an outlier of every pose. Points are on the normalised plane, `n` is 1 / |(x, y, 1)|; where a
-// focal length is unknown they are in its unit, and `n` is null.
+// Edges as structure of arrays, padded with NaN to a whole number of 64-edge words; the padding is
+// an outlier of every pose. Points are on the normalised plane and `n` is 1 / |(x, y, 1)|. If a
+// focal length is unknown, points are in its unit and `n` is null.
 struct EdgeArrays {
   const double *x0, *y0, *n0, *x1, *y1, *n1;
   const float *x0f, *y0f, *n0f, *x1f, *y1f, *n1f;
@@ -34,7 +34,7 @@ struct FivePointSolutions {
   double t[kFivePointBatch * kFivePointMaxRoots][3];
 };
 
-// The number 1 as a factor that costs nothing.
+// The number 1; the compiler removes the multiplication.
 struct One {};
 
 // A pose, and the third component of the rays (x, y, z) of either camera: One for points on the
@@ -45,8 +45,8 @@ struct TwoViews {
   Z z0 = {}, z1 = {};
 };
 
-// What a refinement can move: a rotation by three parameters, a direction by two and, where they
-// are numbers, the logarithms of the two focal lengths.
+// Number of parameters of a refinement: three for the rotation, two for the direction of
+// translation and, if they are unknown, the logarithms of the two focal lengths.
 template <class Z>
 constexpr int kPoseParameters = 7;
 template <>
@@ -56,7 +56,8 @@ inline constexpr int kPoseParameters<One> = 5;
 template <class Z>
 struct EpipolarKernels {
   // Superset of the inliers in float32: no edge that `inliers` reports is missing. `slack` bounds
-  // the rounding of the numerator. Below `enough` edges it may stop early with a larger superset.
+  // the rounding error of the numerator. With fewer than `enough` edges it may stop early with a
+  // larger superset.
   // Returns the number of bits set.
   int (*screen)(const EdgeArrays&, const TwoViews<Z>&, double eps, double slack, int enough,
                 uint64_t* mask);

@@ -55,7 +55,7 @@ inline void solve_symmetric(vd A[5][5], vd* b) {
       const vd factor = A[i][j] * inverse;
       for (int k = i; k < 5; ++k) A[k][i] = fnma(A[k][j], factor, A[k][i]);
       b[i] = fnma(factor, b[j], b[i]);
-      A[j][i] = factor;  // kept above the diagonal for the way back
+      A[j][i] = factor;  // kept above the diagonal for back substitution
     }
     b[j] = b[j] * inverse;
   }
@@ -80,7 +80,7 @@ inline void tangent_vectors(const vd* t, vd basis[2][3]) {
 
 // Moves a pose by g: three for the rotation, two along the tangents of t.
 inline void move_pose(const vd basis[2][3], const vd* g, vd* R, vd* t) {
-  // R exp([w]x) to second order, then back onto the rotations; the step is small or worthless.
+  // R exp([w]x) to second order, then back onto the rotations; large steps are useless anyway.
   const vd half = splat(0.5);
   const vd w2 = half * dot(g, g);
   vd turned[9];
@@ -100,12 +100,12 @@ inline void move_pose(const vd basis[2][3], const vd* g, vd* R, vd* t) {
   for (int i = 0; i < 3; ++i) t[i] = t[i] * inverse;
 }
 
-// A few Gauss-Newton steps on the equations repair what elimination without pivoting and
-// ill-conditioned roots lose. Lanes that are there stay as they are, so that a lane does not depend
-// on its neighbours. Returns the lanes that satisfy the equations.
+// A few Gauss-Newton steps on the equations restore the digits that elimination without pivoting
+// and ill-conditioned roots lose. Lanes that have converged stay as they are, so that a lane does
+// not depend on its neighbours. Returns the lanes that satisfy the equations.
 inline md polish_pose(const vd b0[5][3], const vd b1[5][3], vd* R, vd* t) {
   constexpr int kSteps = 4;
-  // An R that starts far from a rotation comes from no root.
+  // If R is far from a rotation, it does not belong to a root.
   const md valid = less(orthonormality(R), splat(1e-1));
   orthonormalise(R);
   vd residual = vd{};
@@ -114,7 +114,7 @@ inline md polish_pose(const vd b0[5][3], const vd b1[5][3], vd* R, vd* t) {
     tangent_vectors(t, basis);
     for (int i = 0; i < 5; ++i) {
       for (int j = 0; j < i; ++j) A[i][j] = vd{};
-      A[i][i] = splat(1e-24);  // a trace of damping keeps degenerate lanes finite
+      A[i][i] = splat(1e-24);  // slight damping keeps degenerate lanes finite
       g[i] = vd{};
     }
     residual = vd{};

@@ -1,4 +1,4 @@
-// A relative pose x1 = R x0 + t with |t| = 1, and how it moves in five parameters.
+// A relative pose x1 = R x0 + t with |t| = 1, and its steps in five parameters.
 #pragma once
 
 #include <cmath>
@@ -63,7 +63,7 @@ inline void tangent_plane(const double* t, double* basis) {
 inline void rotate(double* R, const double* w) {
   const double angle2 = w[0] * w[0] + w[1] * w[1] + w[2] * w[2];
   const double angle = std::sqrt(angle2);
-  // sin(x)/x and (1 - cos(x))/x^2, by series where the quotient would lose digits
+  // sin(x)/x and (1 - cos(x))/x^2; by series for small x, where the quotient loses digits
   const double a = angle < 1e-4 ? 1.0 - angle2 / 6.0 : std::sin(angle) / angle;
   const double half = 0.5 * angle;
   const double sinc_half = angle < 1e-4 ? 1.0 - angle2 / 24.0 : std::sin(half) / half;
@@ -85,7 +85,7 @@ inline void rotate(double* R, const double* w) {
   for (int i = 0; i < 9; ++i) R[i] = out[i];
 }
 
-// step: three for the rotation, two in the tangent plane of t.
+// The pose after a step: three parameters for the rotation, two in the tangent plane of t.
 inline Pose perturb(const Pose& pose, const double* tangent, const double* step) {
   Pose moved = pose;
   rotate(moved.R, step);

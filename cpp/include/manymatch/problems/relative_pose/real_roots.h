@@ -38,7 +38,7 @@ inline SturmChain sturm_chain(const vd p[kDegree + 1]) {
     const int top = kDegree + 1 - n;
     const vd inverse = one / b[top - 1];
     const vd slope = a[top] * inverse;
-    // With b of degree zero there is no lower coefficient.
+    // If b has degree zero, it has no lower coefficient.
     const vd below = top >= 2 ? b[top - 2] : vd{};
     const vd offset = fnma(slope, below, a[top - 1]) * inverse;
     chain.slope[n] = slope;
@@ -87,8 +87,8 @@ inline void count_on_grid(const SturmChain& chain, vd counts[kCells + 1]) {
   counts[kCells] = sign_changes_at_infinity(chain, false);
 }
 
-// A bracket to be polished. With `reversed` it is one of 1/z, from the lower z to the higher: outer
-// cells become finite and small.
+// A bracket of a root. If `reversed`, it brackets 1/z, from the lower z to the higher one: the
+// outer cells then become finite and small.
 struct RootTask {
   int sample;
   bool reversed;
@@ -130,9 +130,9 @@ inline int split_cell(const ScalarChain& chain, bool reversed, double low, doubl
                             out + first, capacity - first);
 }
 
-// Newton kept inside its bracket: a step that leaves it becomes a bisection. A step of 1e-8 squares
-// to rounding. Finished lanes are frozen, so that a lane's result does not depend on its
-// neighbours.
+// Newton's method inside a bracket: a step that would leave it becomes a bisection. After a step of
+// 1e-8 the error is at rounding level. Finished lanes are frozen, so that a lane does not depend on
+// its neighbours.
 inline vd polish_roots(const vd p[kDegree + 1], vd low, vd high) {
   const vd half = splat(0.5), zero = vd{}, tolerance = splat(1e-8);
   const auto value = [p](vd x) {
@@ -153,7 +153,7 @@ inline vd polish_roots(const vd p[kDegree + 1], vd low, vd high) {
     low = select(same_side, x, low);
     high = select(same_side, high, x);
     vd next = x - f / slope;
-    // (next - low) (next - high) < 0 whichever way the bracket runs
+    // (next - low) (next - high) < 0 for both directions of the bracket
     const md inside = less((next - low) * (next - high), zero);
     const md exact = less_equal(abs(f), zero);
     next = select(inside, next, half * (low + high));

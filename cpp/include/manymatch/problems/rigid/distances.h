@@ -1,13 +1,13 @@
 // Distances of mapped points: inliers among all edges, and the sums of a refinement.
 #pragma once
 
+#include "manymatch/problems/edge_loops.h"
 #include "manymatch/problems/rigid/kernels.h"
-#include "manymatch/simd.h"
 
 namespace manymatch {
 namespace {
 
-// d = A x0 + t - x1 of one vector of edges.
+// d = A x0 + t - x1 for one vector of edges.
 template <class V, class Scalar>
 struct Mapped {
   V A[9], t[3];
@@ -28,31 +28,40 @@ struct Mapped {
   }
 };
 
+// Masks that need no instruction. Always: all lanes. Finite: lanes with a finite r2; a residual
+// below a limit is finite anyway.
+struct Always {};
+inline md both(Always, md other) { return other; }
+inline vd select(Always, vd yes, vd) { return yes; }
+struct Finite {
+  vd r2;
+};
+inline md both(Finite, md other) { return other; }
+inline vd select(Finite finite, vd yes, vd no) {
+  return select(less(finite.r2, splat(__builtin_inf())), yes, no);
+}
+
+template <class Defined>
+struct Distance {
+  vd r2;
+  Defined defined;
+};
+
 int inliers(const SpaceEdges& edges, const TransformNumbers& transform, double eps2, uint64_t* mask,
             double* r2_out) {
   const Mapped<vd, double> mapped(transform);
-  const vd weight = splat(1.0 / transform.scale), limit = splat(eps2);
-  int total = 0;
-  for (std::size_t w = 0; w < edges.words; ++w) {
-    uint64_t word = 0;
-    for (int b = 0; b < 64; b += kDoubles) {
-      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      const vd x0[3] = {load(edges.x0 + i), load(edges.y0 + i), load(edges.z0 + i)};
-      const vd x1[3] = {load(edges.x1 + i), load(edges.y1 + i), load(edges.z1 + i)};
-      const vd r2 = weight * mapped.distance2(x0, x1);
-      if (r2_out)
-        store(r2_out + i, select(less(r2, splat(__builtin_inf())), r2, splat(__builtin_nan(""))));
-      word |= static_cast<uint64_t>(bits(less(r2, limit))) << b;
-    }
-    mask[w] = word;
-    total += __builtin_popcountll(word);
-  }
-  return total;
+  const vd weight = splat(1.0 / transform.scale);
+  return find_inliers(edges.words, eps2, mask, r2_out, [&](std::size_t i) {
+    const vd x0[3] = {load(edges.x0 + i), load(edges.y0 + i), load(edges.z0 + i)};
+    const vd x1[3] = {load(edges.x1 + i), load(edges.y1 + i), load(edges.z1 + i)};
+    const vd r2 = weight * mapped.distance2(x0, x1);
+    return Distance<Finite>{r2, {r2}};
+  });
 }
 
-// What rounding to float32 does: every term of a component of d passes at most seven roundings of
-// 2^-24 (its factors, their product where fma is two instructions, and four sums), so its error is
-// at most 10 2^-24 times the sum of the absolute values of the terms.
+// Rounding errors in float32: every term of a component of d passes at most seven roundings of
+// 2^-24 (its factors, their product if fma is two instructions, and four sums). The error of a
+// component is at most 10 2^-24 times the sum of the absolute values of its terms.
 int screen(const SpaceEdges& edges, const TransformNumbers& transform, double eps, uint64_t* mask) {
   constexpr double kUnit = 10.0 / (1 << 24);
   constexpr double kMargin = 1.0 + 1e-5;  // for the roundings after the components are known
@@ -67,87 +76,61 @@ int screen(const SpaceEdges& edges, const TransformNumbers& transform, double ep
   const double reach = (eps * __builtin_sqrt(transform.scale) + __builtin_sqrt(error2)) * kMargin;
   const Mapped<vf, float> mapped(transform);
   const vf limit = splat(static_cast<float>(reach * reach * kMargin));
-  int total = 0;
-  for (std::size_t w = 0; w < edges.words; ++w) {
-    uint64_t word = 0;
-    for (int b = 0; b < 64; b += kFloats) {
-      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      const vf x0[3] = {load(edges.x0f + i), load(edges.y0f + i), load(edges.z0f + i)};
-      const vf x1[3] = {load(edges.x1f + i), load(edges.y1f + i), load(edges.z1f + i)};
-      word |= static_cast<uint64_t>(bits(less_equal(mapped.distance2(x0, x1), limit))) << b;
-    }
-    mask[w] = word;
-    total += __builtin_popcountll(word);
-  }
-  return total;
+  return mask_edges<kFloats>(edges.words, mask, [&](std::size_t i) {
+    const vf x0[3] = {load(edges.x0f + i), load(edges.y0f + i), load(edges.z0f + i)};
+    const vf x1[3] = {load(edges.x1f + i), load(edges.y1f + i), load(edges.z1f + i)};
+    return bits(less_equal(mapped.distance2(x0, x1), limit));
+  });
 }
-
-constexpr int kSpacePieces = kRefineLanes / kDoubles;
 
 void sums(const RefineArrays& a, const TransformNumbers& transform, Loss loss, double eps2,
           double* out) {
   const Mapped<vd, double> mapped(transform);
   const vd scale_weight = splat(1.0 / transform.scale);
-  const vd limit = splat(eps2), inverse_limit = splat(1.0 / eps2);
-  const vd zero = vd{}, one = splat(1.0);
-  vd sum[kSpaceSums][kSpacePieces] = {};
-  for (std::size_t i = 0; i < a.padded; i += kRefineLanes) {
-    for (int piece = 0; piece < kSpacePieces; ++piece) {
-      const std::size_t at = i + static_cast<std::size_t>(piece * kDoubles);
-      const vd x0[3] = {load(a.x0 + at), load(a.y0 + at), load(a.z0 + at)};
-      const vd x1[3] = {load(a.x1 + at), load(a.y1 + at), load(a.z1 + at)};
-      vd p[3], d[3];
-      for (int row = 0; row < 3; ++row) {
-        const vd* A = mapped.A + 3 * row;
-        p[row] = fma(A[0], x0[0], fma(A[1], x0[1], A[2] * x0[2]));
-        d[row] = p[row] + (mapped.t[row] - x1[row]);
-      }
-      const vd dd = fma(d[0], d[0], fma(d[1], d[1], d[2] * d[2]));
-      const vd r2 = scale_weight * dd, weight = load(a.weight + at);
-      vd robust = one, cost = r2;
-      if (loss == Loss::kTruncated) {
-        const md inside = less(r2, limit);
-        robust = select(inside, one, zero);
-        cost = select(inside, r2, limit);
-      } else if (loss == Loss::kCauchy) {
-        robust = one / fma(r2, inverse_limit, one);
-        cost = zero;
-      }
-      const md used = less(zero, weight);
-      const vd w = select(used, weight * robust, zero);
-      const auto add = [&](int slot, vd x) { sum[slot][piece] = fma(w, x, sum[slot][piece]); };
-      sum[kSumW][piece] = sum[kSumW][piece] + w;
-      int slot = kSumPP;
-      for (int row = 0; row < 3; ++row) {
-        add(kSumP + row, p[row]);
-        add(kSumD + row, d[row]);
-        for (int col = row; col < 3; ++col) add(slot++, p[row] * p[col]);
-        const int j = (row + 1) % 3, k = (row + 2) % 3;
-        add(kSumPxD + row, fnma(p[k], d[j], p[j] * d[k]));
-      }
-      add(kSumPD, fma(p[0], d[0], fma(p[1], d[1], p[2] * d[2])));
-      add(kSumDD, dd);
-      sum[kSumCost][piece] = fma(select(used, weight, zero), cost, sum[kSumCost][piece]);
-    }
-  }
-  for (int slot = 0; slot < kSpaceSums; ++slot) {
-    double lanes[kRefineLanes];
-    for (int piece = 0; piece < kSpacePieces; ++piece) {
-      store(lanes + piece * kDoubles, sum[slot][piece]);
-    }
-    out[slot] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-                ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-  }
+  struct Terms {
+    vd p[3], d[3], dd, r2;
+    Always defined;
+  };
+  robust_sums<kSpaceSums>(
+      a, loss, eps2, out,
+      [&](std::size_t i) {
+        const vd x0[3] = {load(a.x0 + i), load(a.y0 + i), load(a.z0 + i)};
+        const vd x1[3] = {load(a.x1 + i), load(a.y1 + i), load(a.z1 + i)};
+        Terms l;
+        for (int row = 0; row < 3; ++row) {
+          const vd* A = mapped.A + 3 * row;
+          l.p[row] = fma(A[0], x0[0], fma(A[1], x0[1], A[2] * x0[2]));
+          l.d[row] = l.p[row] + (mapped.t[row] - x1[row]);
+        }
+        l.dd = fma(l.d[0], l.d[0], fma(l.d[1], l.d[1], l.d[2] * l.d[2]));
+        l.r2 = scale_weight * l.dd;
+        return l;
+      },
+      [](const Terms& l, vd w, md, auto sum) {
+        const vd *p = l.p, *d = l.d;
+        const auto add = [&](int slot, vd x) { sum(slot) = fma(w, x, sum(slot)); };
+        sum(kSumW) = sum(kSumW) + w;
+        int slot = kSumPP;
+        for (int row = 0; row < 3; ++row) {
+          add(kSumP + row, p[row]);
+          add(kSumD + row, d[row]);
+          for (int col = row; col < 3; ++col) add(slot++, p[row] * p[col]);
+          const int j = (row + 1) % 3, k = (row + 2) % 3;
+          add(kSumPxD + row, fnma(p[k], d[j], p[j] * d[k]));
+        }
+        add(kSumPD, fma(p[0], d[0], fma(p[1], d[1], p[2] * d[2])));
+        add(kSumDD, l.dd);
+      });
 }
 
 void residuals(const RefineArrays& a, const TransformNumbers& transform, double* r2_out) {
   const Mapped<vd, double> mapped(transform);
   const vd weight = splat(1.0 / transform.scale);
-  for (std::size_t i = 0; i < a.padded; i += kDoubles) {
+  store_residuals(a.padded, r2_out, [&](std::size_t i) {
     const vd x0[3] = {load(a.x0 + i), load(a.y0 + i), load(a.z0 + i)};
     const vd x1[3] = {load(a.x1 + i), load(a.y1 + i), load(a.z1 + i)};
-    store(r2_out + i, weight * mapped.distance2(x0, x1));
-  }
+    return Distance<Always>{weight * mapped.distance2(x0, x1), {}};
+  });
 }
 
 }  // namespace

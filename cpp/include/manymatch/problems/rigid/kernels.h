@@ -2,8 +2,8 @@
 // instruction set.
 //
 // A transform is x1 = A x0 + t with A = s R. The residual of an edge is the geometric mean of its
-// distances in the two spaces, r^2 = |A x0 + t - x1|^2 / s: for a rigid transform the distance.
-// It is the same from either side, and no set of edges is brought together by a scale of zero.
+// distances in the two spaces, r^2 = |A x0 + t - x1|^2 / s; for a rigid transform it is the
+// distance. Swapping the sides does not change it, and a scale of zero cannot make residuals small.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ struct TransformNumbers {
   double scale = 1;
 };
 
-// Points of the edges as structure of arrays, padded with NaN to a whole number of 64-edge words: a
-// padding edge is an outlier of every transform.
+// Points of the edges as structure of arrays, padded with NaN to a whole number of 64-edge words;
+// the padding is an outlier of every transform.
 struct SpaceEdges {
   const double *x0, *y0, *z0, *x1, *y1, *z1;
   const float *x0f, *y0f, *z0f, *x1f, *y1f, *z1f;
   std::size_t words;
-  double largest0, largest1;  // bounds of the coordinates of each side, at least 1
+  double largest0, largest1;  // largest |coordinate| of each side, at least 1
 };
 
 // A batch of samples: coordinate c of point k of sample i is x0[k][c][i] and x1[k][c][i].
@@ -42,14 +42,14 @@ struct ThreePointSolutions {
   TransformNumbers transform[kThreePointBatch];
 };
 
-// Which samples have no transform: sides of the triangles may differ by `tolerance` (times the root
-// of the scale), and the least height of either is at least `least_height`.
+// A sample has a transform only if the sides of its triangles differ by at most `tolerance` (times
+// the root of the scale) and the smallest heights of both are at least `least_height`.
 struct ThreePointLimits {
   double tolerance, least_height;
 };
 
-// Sums over weighted edges from which the normal equations are put together, with p = A x0 and
-// d = p + t - x1: of w, w p, w p p' (upper triangle), w d, w p x d, w p.d, w d.d, and the cost.
+// Sums over weighted edges that make up the normal equations, with p = A x0 and d = p + t - x1: w,
+// w p, w p p' (upper triangle), w d, w p x d, w p.d, w d.d, and the cost.
 enum SpaceSum : int {
   kSumW = 0,
   kSumP = 1,
@@ -62,8 +62,9 @@ enum SpaceSum : int {
   kSpaceSums = 19
 };
 
-// Which pairs of edges can hold together: their lengths differ by less than the tolerance, and both
-// are at least the least length, so that edges of one vertex cannot. All squared.
+// Two edges can be in one rigid transform if the distances between their ends in the two clouds
+// differ by less than the tolerance and are at least the least distance, which excludes edges with
+// a common vertex. All squared.
 struct PairLimits {
   double tolerance2, least2;
 };
@@ -79,7 +80,7 @@ struct RigidKernels {
   void (*rigid_three_point)(const ThreePointBatch&, const ThreePointLimits&, ThreePointSolutions&);
   void (*similarity_three_point)(const ThreePointBatch&, const ThreePointLimits&,
                                  ThreePointSolutions&);
-  // The edges that can be in a rigid transform together with one of them.
+  // The edges that can be in one rigid transform with a given edge.
   void (*consistent)(const SpaceEdges&, std::size_t edge, const PairLimits&, uint64_t* mask);
   // The cost is 0 for Cauchy's loss: the caller sums it from the residuals.
   void (*sums)(const RefineArrays&, const TransformNumbers&, Loss, double eps2, double* out);

@@ -20,8 +20,8 @@ struct Transform : TransformNumbers {};
 
 constexpr int kMostTransformParameters = 7;
 
-// The transform after a step: rotation vector about the origin, translation and, where the scale
-// is free, its logarithm. x1 = s exp(step[6]) exp(step[0:3]) R x0 + t + step[3:6].
+// The transform after a step: rotation vector about the origin, translation and, if the scale is
+// free, its logarithm. x1 = s exp(step[6]) exp(step[0:3]) R x0 + t + step[3:6].
 template <bool kFreeScale>
 Transform<kFreeScale> perturb(const Transform<kFreeScale>& transform, const double* step);
 

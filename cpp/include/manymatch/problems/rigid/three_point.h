@@ -2,21 +2,21 @@
 // translation of least squares (Kabsch), and for similarities the scale of least symmetric squares,
 // the ratio of the sizes of the triangles (Horn).
 //
-// Three points about their centroid lie in a plane, so that the best rotation maps plane to plane
-// and normal to normal, and what is left is an angle in the plane: with the points of both
-// triangles in coordinates of their own plane, its sine and cosine are to each other as the sums of
-// the cross and dot products. The singular value decomposition of the general case is not needed.
+// Three points lie in a plane, so the best rotation maps plane to plane and normal to normal, and
+// only an angle in the plane remains. With the points of both triangles in coordinates of their own
+// plane, relative to the centroids, its tangent is the sum of the cross products over the sum of
+// the dot products. No singular value decomposition is needed.
 #pragma once
 
+#include "manymatch/problems/edge_loops.h"
 #include "manymatch/problems/rigid/kernels.h"
-#include "manymatch/simd.h"
 
 namespace manymatch {
 namespace {
 
 // A triangle is flat if twice its area is below this part of the square of its longest side.
 constexpr double kFlatTriangle3 = 1e-4;
-// Scales of samples, in spaces in which both clouds have about the same size.
+// Largest scale of a sample, and inverse of the smallest; both clouds have about the same size.
 constexpr double kMostScale = 16.0;
 
 inline vd dot3(const vd* a, const vd* b) { return fma(a[0], b[0], fma(a[1], b[1], a[2] * b[2])); }
@@ -29,7 +29,7 @@ inline void cross3(const vd* a, const vd* b, vd* out) {
 
 inline vd max(vd a, vd b) { return select(less(a, b), b, a); }
 
-// The triangle from its first point.
+// The triangle relative to its first point.
 struct Triangle {
   vd first[3], d1[3], d2[3];
   vd side2[3];          // squared lengths of d1, d2 and of the side between them
@@ -48,7 +48,7 @@ struct Triangle {
     side2[2] = dot3(d3, d3);
   }
 
-  // Sets the normal; false lanes are too flat or too small.
+  // Sets the normal. Returns the lanes whose triangles are neither too flat nor too small.
   md spans_a_plane(double least_height) {
     cross3(d1, d2, normal);
     area2 = dot3(normal, normal);
@@ -88,19 +88,13 @@ void consistent(const SpaceEdges& edges, std::size_t edge, const PairLimits& lim
   vd here[6];
   for (int c = 0; c < 6; ++c) here[c] = splat(columns[c][edge]);
   const vd tolerance2 = splat(limits.tolerance2), least2 = splat(limits.least2);
-  for (std::size_t w = 0; w < edges.words; ++w) {
-    uint64_t word = 0;
-    for (int b = 0; b < 64; b += kDoubles) {
-      const std::size_t i = w * 64 + static_cast<std::size_t>(b);
-      vd d[6];
-      for (int c = 0; c < 6; ++c) d[c] = load(columns[c] + i) - here[c];
-      const vd length0 = dot3(d, d), length1 = dot3(d + 3, d + 3);
-      const md agree = both(lengths_agree(length0, length1, tolerance2),
-                            both(less_equal(least2, length0), less_equal(least2, length1)));
-      word |= static_cast<uint64_t>(bits(agree)) << b;
-    }
-    mask[w] = word;
-  }
+  mask_edges<kDoubles>(edges.words, mask, [&](std::size_t i) {
+    vd d[6];
+    for (int c = 0; c < 6; ++c) d[c] = load(columns[c] + i) - here[c];
+    const vd length0 = dot3(d, d), length1 = dot3(d + 3, d + 3);
+    return bits(both(lengths_agree(length0, length1, tolerance2),
+                     both(less_equal(least2, length0), less_equal(least2, length1))));
+  });
 }
 
 template <bool kFreeScale>
@@ -134,7 +128,7 @@ void three_point(const ThreePointBatch& batch, const ThreePointLimits& limits,
     if (!found) continue;
 
     const PlaneTriangle a(p), b(q);
-    // Sums over the three points about their centroid.
+    // Sums over the three points relative to their centroid.
     const vd a_sum = a.along + a.u, b_sum = b.along + b.u;
     const vd dots =
         fma(a.along, b.along, fma(a.u, b.u, a.v * b.v)) - third * fma(a_sum, b_sum, a.v * b.v);
