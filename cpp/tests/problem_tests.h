@@ -25,6 +25,8 @@
 #include "random_graph.h"
 #include "two_view.h"
 
+using namespace manymatch;
+
 // One correspondence; points in an image use two coordinates.
 struct Match {
   double a[3], b[3];
@@ -51,14 +53,14 @@ struct UsualLimits {
 // exactly. One type for both cases, so that the loop is compiled once.
 template <class P>
 struct Screened : P {
-  Screened(const manymatch::Graph& graph, const typename P::Data& data, bool exactly = false)
+  Screened(const Graph& graph, const typename P::Data& data, bool exactly = false)
       : P(graph, data), exact(exactly) {}
 
   int screen(const typename P::Model& model, int enough, std::span<uint64_t> mask) const {
     if (!exact) return P::screen(model, enough, mask);
     std::fill(mask.begin(), mask.end(), 0);
     const int edges = static_cast<int>(this->graph().num_edges());
-    for (int e = 0; e < edges; ++e) manymatch::set_bit(mask, e);
+    for (int e = 0; e < edges; ++e) set_bit(mask, e);
     return edges;
   }
 
@@ -90,13 +92,12 @@ class ProblemTests {
   static constexpr int kDimension0 = P::kDimension0, kDimension1 = P::kDimension1;
   static constexpr int kRows = Case::kRows, kParameters = Case::kParameters;
   static constexpr int kSums = kParameters * (kParameters + 1) / 2 + kParameters + 1;
-  static constexpr manymatch::Loss kLosses[] = {
-      manymatch::Loss::kSquared, manymatch::Loss::kTruncated, manymatch::Loss::kCauchy};
+  static constexpr Loss kLosses[] = {Loss::kSquared, Loss::kTruncated, Loss::kCauchy};
 
   // Noisy correspondences of one model, every third one wrong; edge i joins point i with point i.
   struct Scene {
     std::vector<double> x0, x1;
-    manymatch::Graph graph{{}, {}, 0, 0};
+    Graph graph{{}, {}, 0, 0};
 
     Scene(Source& random, const Truth& truth, int count, double noise) {
       Edges edges;
@@ -109,7 +110,7 @@ class ProblemTests {
       graph = make_graph(edges, count, count);
     }
     typename P::Data data(double eps) const {
-      const manymatch::VertexPoints points{x0, x1, eps};
+      const VertexPoints points{x0, x1, eps};
       if constexpr (requires { Case::data(points); }) {
         return Case::data(points);
       } else {
@@ -117,12 +118,12 @@ class ProblemTests {
       }
     }
     std::size_t edges() const { return graph.num_edges(); }
-    manymatch::Mask mask() const { return manymatch::Mask(graph.words()); }
+    Mask mask() const { return Mask(graph.words()); }
     std::vector<double> residuals() const { return std::vector<double>(graph.words() * 64); }
   };
 
   static bool equal(const Model& a, const Model& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
-  static bool contains(const manymatch::Mask& all, const manymatch::Mask& some) {
+  static bool contains(const Mask& all, const Mask& some) {
     for (std::size_t w = 0; w < all.size(); ++w) {
       if (some[w] & ~all[w]) return false;
     }
@@ -136,10 +137,10 @@ class ProblemTests {
       const Truth truth(random, repeat % 2);
       const Scene scene(random, truth, 150, 0.01);
       const P problem(scene.graph, scene.data(0.01));
-      manymatch::Mask mask = scene.mask();
+      Mask mask = scene.mask();
       std::vector<double> r2 = scene.residuals();
       const int count = problem.inliers(truth.model, mask, r2);
-      CHECK_EQ(count, manymatch::count_bits(mask));
+      CHECK_EQ(count, count_bits(mask));
       inliers += count;
       int different = 0;
       for (std::size_t e = 0; e < scene.edges(); ++e) {
@@ -173,7 +174,7 @@ class ProblemTests {
           for (double& x : scene.x0) x *= 50;
         }
         std::vector<double> thresholds = {1e-9, 1e-6, 1e-3, 1.0, 1e3, 1e12};
-        manymatch::Mask exact = scene.mask(), loose = exact;
+        Mask exact = scene.mask(), loose = exact;
         std::vector<double> r2 = scene.residuals();
         P(scene.graph, scene.data(1.0)).inliers(truth.model, exact, r2);
         for (std::size_t e = 0; e < scene.edges(); e += 5) {
@@ -184,7 +185,7 @@ class ProblemTests {
           const int inliers = problem.inliers(truth.model, exact, {});
           for (int enough : {0, inliers + 1, 1 << 30}) {
             const int count = problem.screen(truth.model, enough, loose);
-            CHECK_EQ(count, manymatch::count_bits(loose));
+            CHECK_EQ(count, count_bits(loose));
             CHECK(contains(loose, exact));
             if (enough == 0 && kind < 3 && !scaled && eps > 1e-3 && eps < 1e-1) {
               kept += count;
@@ -209,7 +210,7 @@ class ProblemTests {
       if (e % 2 == 0) scene.x1[kDimension1 * e + e / 8 % kDimension1] = bad[e / 2 % 4];
     }
     const P problem(scene.graph, scene.data(1e-3));
-    manymatch::Mask exact = scene.mask(), loose = exact;
+    Mask exact = scene.mask(), loose = exact;
     std::vector<double> r2 = scene.residuals();
     CHECK(problem.inliers(truth.model, exact, r2) > 10);
     problem.screen(truth.model, 0, loose);
@@ -232,7 +233,7 @@ class ProblemTests {
     std::iota(samples.begin(), samples.end(), 0);
     std::erase_if(samples, [](int e) { return e % 3 == 0; });  // keep the true ones
     samples.resize(samples.size() / kSize * kSize);
-    manymatch::Solutions<Model> together, alone;
+    Solutions<Model> together, alone;
     problem.solve(samples, space, together);
     std::size_t next = 0;
     for (std::size_t i = 0; i < samples.size() / kSize; ++i) {
@@ -250,12 +251,11 @@ class ProblemTests {
 
   // Noisy true correspondences in the form of a refinement; some weights are zero.
   struct Columns {
-    manymatch::RefineColumns columns;
-    manymatch::AlignedVector<double> weights;
+    RefineColumns columns;
+    AlignedVector<double> weights;
     std::size_t count;
 
-    Columns(Source& random, const Truth& truth, int edges, double noise)
-        : count(manymatch::at(edges)) {
+    Columns(Source& random, const Truth& truth, int edges, double noise) : count(at(edges)) {
       weights.assign((count + 7) / 8 * 8, 0.0);
       columns.resize(count, weights.size(), kDimension0, kDimension1);
       for (std::size_t i = 0; i < count; ++i) {
@@ -267,7 +267,7 @@ class ProblemTests {
         weights[i] = i % 5 == 4 ? 0.0 : random.in(0.1, 2.0);
       }
     }
-    manymatch::RefineArrays arrays() const { return columns.arrays(weights); }
+    RefineArrays arrays() const { return columns.arrays(weights); }
   };
 
   struct Rows {
@@ -292,14 +292,13 @@ class ProblemTests {
       const Rows up(c, Case::moved(truth.model, forward)), down(c, Case::moved(truth.model, back));
       for (std::size_t i = 0; i < used; ++i) {
         const double difference = (up.r[i] - down.r[i]) / 2e-6;
-        CHECK_NEAR(rows.J[kParameters * i + manymatch::at(k)], difference,
-                   1e-6 * (1 + std::abs(difference)));
+        CHECK_NEAR(rows.J[kParameters * i + at(k)], difference, 1e-6 * (1 + std::abs(difference)));
       }
     }
     constexpr double eps2 = 1e-4;
     std::vector<double> r2(c.weights.size());
     Case::residuals(c.arrays(), truth.model, r2.data());
-    for (manymatch::Loss loss : kLosses) {
+    for (Loss loss : kLosses) {
       double out[kSums], expected[kSums] = {};
       Case::normal_equations(c.arrays(), truth.model, loss, eps2, out);
       for (std::size_t i = 0; i < c.count; ++i) {
@@ -307,8 +306,8 @@ class ProblemTests {
         const double square = std::inner_product(r, r + kRows, r, 0.0);
         CHECK_NEAR(r2[i], square, 1e-12 * square + 1e-20);
         double robust = 1.0, cost = square;
-        if (loss == manymatch::Loss::kTruncated && !(square < eps2)) robust = 0.0, cost = eps2;
-        if (loss == manymatch::Loss::kCauchy) robust = 1.0 / (1.0 + square / eps2), cost = 0.0;
+        if (loss == Loss::kTruncated && !(square < eps2)) robust = 0.0, cost = eps2;
+        if (loss == Loss::kCauchy) robust = 1.0 / (1.0 + square / eps2), cost = 0.0;
         for (std::size_t row = 0; row < kRows; ++row) {
           const double* J = &rows.J[kParameters * (kRows * i + row)];
           const double w = c.weights[i] * robust;
@@ -333,7 +332,7 @@ class ProblemTests {
       const Truth truth(random, 0);
       Columns c(random, truth, 60, 0.0);
       Model model = Case::nearby(random, truth.model);
-      const manymatch::LmResult result = Case::refine(model, c.columns, c.weights);
+      const LmResult result = Case::refine(model, c.columns, c.weights);
       CHECK(result.cost < 1e-12 && result.cost < result.initial_cost);
       CHECK(Case::error(model, truth.model) < Case::kRefined);
     }
@@ -346,39 +345,39 @@ class ProblemTests {
     const Truth truth(random, 0);
     const Scene scene(random, truth, 60, 0.008);
     const P problem(scene.graph, scene.data(0.01));
-    manymatch::Refiner<P> refiner(problem, manymatch::Weighting::kByDegree);
+    Refiner<P> refiner(problem, Weighting::kByDegree);
     typename P::Workspace used = problem.workspace();
     for (int repeat = 0; repeat < 200; ++repeat) {
       double step[kParameters];
       for (double& s : step) s = random.in(-1e-3, 1e-3);
       Model a = Case::moved(truth.model, step), b = a;
       typename P::Workspace fresh = problem.workspace();
-      const manymatch::LmResult with = refiner.local_refine(a, used);
-      const manymatch::LmResult without = refiner.local_refine(b, fresh);
+      const LmResult with = refiner.local_refine(a, used);
+      const LmResult without = refiner.local_refine(b, fresh);
       CHECK(equal(a, b) && with.cost == without.cost && with.iterations == without.iterations);
     }
   }
 
   struct Found {
-    manymatch::SearchResult<Model> result;
-    std::vector<typename manymatch::Pool<Model>::Entry> pool;
+    SearchResult<Model> result;
+    std::vector<typename Pool<Model>::Entry> pool;
   };
   static Found search(const Scene& scene, double eps, bool exact, int threads) {
     const P problem(scene.graph, scene.data(eps), exact);
-    const manymatch::HcmTerms terms(scene.graph, 0.3, 0.01);
+    const HcmTerms terms(scene.graph, 0.3, 0.01);
     std::vector<int> all(scene.edges());
     std::iota(all.begin(), all.end(), 0);
-    const manymatch::Proposals proposals(scene.graph, all, false);
-    manymatch::Options options;
+    const Proposals proposals(scene.graph, all, false);
+    Options options;
     options.min_iterations = 600;
     options.max_iterations = 1500;
-    manymatch::Workers workers(threads);
-    manymatch::Interrupt interrupt;
-    manymatch::Pool<Model> pool(30);
+    Workers workers(threads);
+    Interrupt interrupt;
+    Pool<Model> pool(30);
     Found out;
-    out.result = manymatch::LoRansac<P, manymatch::HcmScorer>(
-                     problem, proposals, options, manymatch::Weighting::kByDegree,
-                     [&] { return manymatch::HcmScorer(scene.graph, terms); }, workers, interrupt)
+    out.result = LoRansac<P, HcmScorer>(
+                     problem, proposals, options, Weighting::kByDegree,
+                     [&] { return HcmScorer(scene.graph, terms); }, workers, interrupt)
                      .run(&pool);
     out.pool = pool.entries();
     return out;
@@ -418,7 +417,7 @@ class ProblemTests {
     const Scene scene(random, truth, 200, 0.02);
     const P problem(scene.graph, scene.data(0.01));
     typename P::Workspace space = problem.workspace();
-    std::vector<int> samples(manymatch::kBatch / 4 * P::kSampleSize);
+    std::vector<int> samples(kBatch / 4 * P::kSampleSize);
     for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int>(7 * i % 200);
     std::vector<double> first;
     for_each_instruction_set([&](const char* name) {
@@ -430,17 +429,17 @@ class ProblemTests {
       all.insert(all.end(), rows.r.data(), rows.r.data() + kRows * c.count);
       all.insert(all.end(), rows.J.data(), rows.J.data() + kRows * kParameters * c.count);
       all.insert(all.end(), r2.data(), r2.data() + c.count);
-      for (manymatch::Loss loss : kLosses) {
+      for (Loss loss : kLosses) {
         double out[kSums];
         Case::normal_equations(c.arrays(), truth.model, loss, 1e-6, out);
         all.insert(all.end(), out, out + kSums);
       }
-      manymatch::Mask mask = scene.mask();
+      Mask mask = scene.mask();
       std::vector<double> distances = scene.residuals();
       all.push_back(problem.inliers(truth.model, mask, distances));
       for (double d : distances) all.push_back(std::isnan(d) ? -1.0 : d);
       if (!baseline) {  // rounding decides whether a nearly double root exists
-        manymatch::Solutions<Model> solutions;
+        Solutions<Model> solutions;
         problem.solve(samples, space, solutions);
         for (const Model& model : solutions.models) {
           const std::size_t begin = all.size();

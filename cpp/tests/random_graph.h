@@ -7,7 +7,9 @@
 #include "manymatch/graph.h"
 #include "manymatch/rng.h"
 
-struct Source : manymatch::Rng {
+using namespace manymatch;
+
+struct Source : Rng {
   explicit Source(uint64_t seed) : Rng(seed, 0, kSample) {}
 
   double in(double low, double high) { return low + (high - low) * uniform(); }
@@ -24,7 +26,7 @@ struct Source : manymatch::Rng {
 
 using Edges = std::vector<std::pair<int, int>>;
 
-inline manymatch::Graph make_graph(const Edges& edges, int n0, int n1) {
+inline Graph make_graph(const Edges& edges, int n0, int n1) {
   std::vector<int> left, right;
   for (const auto& [l, r] : edges) {
     left.push_back(l);
@@ -34,7 +36,7 @@ inline manymatch::Graph make_graph(const Edges& edges, int n0, int n1) {
 }
 
 // Each pair of vertices is an edge with probability `density`; the edges are in random order.
-inline manymatch::Graph random_graph(Source& random, int n0, int n1, double density) {
+inline Graph random_graph(Source& random, int n0, int n1, double density) {
   Edges edges;
   for (int l = 0; l < n0; ++l) {
     for (int r = 0; r < n1; ++r) {
@@ -45,14 +47,12 @@ inline manymatch::Graph random_graph(Source& random, int n0, int n1, double dens
   return make_graph(edges, n0, n1);
 }
 
-inline manymatch::Mask random_mask(Source& random, std::size_t edges, double density) {
-  manymatch::Mask mask(manymatch::mask_words(edges), 0);
+inline Mask random_mask(Source& random, std::size_t edges, double density) {
+  Mask mask(mask_words(edges), 0);
   for (std::size_t e = 0; e < edges; ++e) {
-    if (random.chance(density)) manymatch::set_bit(mask, static_cast<int>(e));
+    if (random.chance(density)) set_bit(mask, static_cast<int>(e));
   }
   return mask;
 }
 
-inline bool has_bit(const manymatch::Mask& mask, std::size_t e) {
-  return mask[e / 64] >> (e % 64) & 1;
-}
+inline bool has_bit(const Mask& mask, std::size_t e) { return mask[e / 64] >> (e % 64) & 1; }

@@ -4,8 +4,6 @@
 #include "manymatch/problems/absolute_pose/problem.h"
 #include "problem_tests.h"
 
-using namespace manymatch;
-
 namespace {
 
 const AbsolutePoseKernels& table() { return kernels<AbsolutePoseKernels>(); }

@@ -6,8 +6,6 @@
 #include "manymatch/estimate.h"
 #include "two_view_pair.h"
 
-using namespace manymatch;
-
 namespace {
 
 PoseEstimate run(const Pair& pair, Method method, const Options& options) {

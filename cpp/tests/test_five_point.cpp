@@ -7,8 +7,6 @@
 #include "check.h"
 #include "two_view.h"
 
-using namespace manymatch;
-
 namespace {
 
 void set_ray(double rays[5][3][kFivePointBatch], int k, int problem, const Vec& v) {

@@ -5,8 +5,6 @@
 #include "manymatch/problems/fundamental/problem.h"
 #include "problem_tests.h"
 
-using namespace manymatch;
-
 namespace {
 
 constexpr int kParameters = FactoredFundamental::kParameters;

@@ -8,8 +8,6 @@
 #include "manymatch/filter/gms.h"
 #include "random_graph.h"
 
-using namespace manymatch;
-
 namespace {
 
 // Sets with up to 64 right vertices use bit sets, larger ones do not; both must be exact.

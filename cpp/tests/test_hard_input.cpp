@@ -4,8 +4,6 @@
 #include "check.h"
 #include "two_view_pair.h"
 
-using namespace manymatch;
-
 namespace {
 
 void check_sound(const Pair& pair, const PoseEstimate& estimate) {

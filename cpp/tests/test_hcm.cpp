@@ -3,8 +3,6 @@
 #include "manymatch/score/hcm.h"
 #include "random_graph.h"
 
-using namespace manymatch;
-
 namespace {
 
 double by_definition(const Graph& graph, const Mask& mask, double q, double delta) {

@@ -5,8 +5,6 @@
 #include "manymatch/problems/homography/problem.h"
 #include "problem_tests.h"
 
-using namespace manymatch;
-
 namespace {
 
 const HomographyKernels& table() { return kernels<HomographyKernels>(); }

@@ -5,8 +5,6 @@
 #include "manymatch/ransac/selection.h"
 #include "translation.h"
 
-using namespace manymatch;
-
 namespace {
 
 struct Outcome {

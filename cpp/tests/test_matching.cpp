@@ -5,8 +5,6 @@
 #include "manymatch/score/matching.h"
 #include "random_graph.h"
 
-using namespace manymatch;
-
 namespace {
 
 // Kuhn's algorithm, recursive.

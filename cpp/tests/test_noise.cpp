@@ -9,8 +9,6 @@
 #include "manymatch/score/noise.h"
 #include "random_graph.h"
 
-using namespace manymatch;
-
 namespace {
 
 // Density of the distance of a normal error from a line (1), a point in an image (2) or in space

@@ -4,8 +4,6 @@
 #include "plain_graph.h"
 #include "two_view_pair.h"
 
-using namespace manymatch;
-
 namespace {
 
 constexpr double kQ = 0.3, kDelta = 0.01;

@@ -5,8 +5,6 @@
 #include "manymatch/ransac/pool.h"
 #include "random_graph.h"
 
-using namespace manymatch;
-
 namespace {
 
 using Item = std::tuple<double, int64_t, int>;  // score, insertion, model

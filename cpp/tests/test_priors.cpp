@@ -5,8 +5,6 @@
 #include "manymatch/score/priors.h"
 #include "random_graph.h"
 
-using namespace manymatch;
-
 namespace {
 
 struct Found {

@@ -3,8 +3,6 @@
 #include "manymatch/problems/unknown_focal/problem.h"
 #include "problem_tests.h"
 
-using namespace manymatch;
-
 namespace {
 
 struct RelativePoseCase : UsualLimits {

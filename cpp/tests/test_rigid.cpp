@@ -6,8 +6,6 @@
 #include "manymatch/problems/rigid/problem.h"
 #include "problem_tests.h"
 
-using namespace manymatch;
-
 namespace {
 
 using Point = std::array<double, 3>;

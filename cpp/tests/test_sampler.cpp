@@ -5,8 +5,6 @@
 #include "manymatch/ransac/sampler.h"
 #include "random_graph.h"
 
-using namespace manymatch;
-
 namespace {
 
 constexpr int kSize = 5;

@@ -10,8 +10,6 @@
 #include "manymatch/ransac/lo_ransac.h"
 #include "two_view_pair.h"
 
-using namespace manymatch;
-
 namespace {
 
 // kExact passes everything, so that the loop scores every hypothesis exactly. kCareless subtracts

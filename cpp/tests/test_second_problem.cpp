@@ -7,8 +7,6 @@
 #include "manymatch/estimator.h"
 #include "translation.h"
 
-using namespace manymatch;
-
 namespace {
 
 constexpr Method kMethods[] = {Method::kAuto, Method::kHcmMcm, Method::kHcm, Method::kMcm,

@@ -5,8 +5,6 @@
 #include "manymatch/ransac/selection.h"
 #include "random_graph.h"
 
-using namespace manymatch;
-
 namespace {
 
 struct Named {

@@ -6,8 +6,6 @@
 #include "manymatch/ransac/settle.h"
 #include "translation.h"
 
-using namespace manymatch;
-
 namespace {
 
 constexpr double kDelta = 0.01;

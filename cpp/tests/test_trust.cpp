@@ -6,8 +6,6 @@
 #include "manymatch/score/trust.h"
 #include "two_view_pair.h"
 
-using namespace manymatch;
-
 namespace {
 
 // Two scenes in one graph, one with a pose and one without.

@@ -8,6 +8,8 @@
 #include "manymatch/ransac/problem.h"
 #include "random_graph.h"
 
+using namespace manymatch;
+
 struct Shift {
   double dx = 0, dy = 0;
 };
@@ -23,7 +25,7 @@ struct TranslationData {
   double spoil = 0.0, spoil_polish = 0.0;
 };
 
-class TranslationProblem : public manymatch::ProblemDefaults<TranslationProblem> {
+class TranslationProblem : public ProblemDefaults<TranslationProblem> {
  public:
   using Model = Shift;
   using Data = TranslationData;
@@ -38,15 +40,15 @@ class TranslationProblem : public manymatch::ProblemDefaults<TranslationProblem>
   static bool apart(const Shift& a, const Shift& b) { return !same(a, b); }
   struct Workspace {};
 
-  TranslationProblem(const manymatch::Graph& graph, const TranslationData& data)
+  TranslationProblem(const Graph& graph, const TranslationData& data)
       : graph_(graph), data_(data) {}
 
-  const manymatch::Graph& graph() const { return graph_; }
+  const Graph& graph() const { return graph_; }
   double eps() const { return data_.eps; }
   Workspace workspace() const { return {}; }
 
   // Each of the two edges proposes its own shift.
-  void solve(std::span<const int> samples, Workspace&, manymatch::Solutions<Shift>& out) const {
+  void solve(std::span<const int> samples, Workspace&, Solutions<Shift>& out) const {
     out.clear();
     for (std::size_t i = 0; i < samples.size(); ++i) {
       out.models.push_back(shift(samples[i]));
@@ -68,14 +70,14 @@ class TranslationProblem : public manymatch::ProblemDefaults<TranslationProblem>
   int within(const Shift& model, double limit2, std::span<uint64_t> mask) const {
     std::fill(mask.begin(), mask.end(), 0);
     for (int e = 0; e < static_cast<int>(graph_.num_edges()); ++e) {
-      if (distance2(model, e) < limit2) manymatch::set_bit(mask, e);
+      if (distance2(model, e) < limit2) set_bit(mask, e);
     }
-    return manymatch::count_bits(mask);
+    return count_bits(mask);
   }
   // The weighted mean of the shifts of the inliers, for every loss.
-  manymatch::LmResult refine(Shift& model, const manymatch::GatheredEdges& gathered,
-                             manymatch::Loss loss, double, int max_iterations, Workspace&) const {
-    model.dx += data_.spoil + (loss == manymatch::Loss::kCauchy ? data_.spoil_polish : 0.0);
+  LmResult refine(Shift& model, const GatheredEdges& gathered, Loss loss, double,
+                  int max_iterations, Workspace&) const {
+    model.dx += data_.spoil + (loss == Loss::kCauchy ? data_.spoil_polish : 0.0);
     for (int i = 0; i < std::min(max_iterations, 5); ++i) {
       Shift sum;
       double total = 0;
@@ -94,8 +96,8 @@ class TranslationProblem : public manymatch::ProblemDefaults<TranslationProblem>
 
  private:
   Shift shift(int edge) const {
-    const std::size_t l = manymatch::at(graph_.left[manymatch::at(edge)]);
-    const std::size_t r = manymatch::at(graph_.right[manymatch::at(edge)]);
+    const std::size_t l = at(graph_.left[at(edge)]);
+    const std::size_t r = at(graph_.right[at(edge)]);
     return {data_.x1[r] - data_.x0[l], data_.y1[r] - data_.y0[l]};
   }
   double distance2(const Shift& model, int edge) const {
@@ -103,10 +105,10 @@ class TranslationProblem : public manymatch::ProblemDefaults<TranslationProblem>
     return a * a + b * b;
   }
 
-  const manymatch::Graph& graph_;
+  const Graph& graph_;
   const TranslationData& data_;
 };
-static_assert(manymatch::Problem<TranslationProblem>);
+static_assert(Problem<TranslationProblem>);
 
 // Forty points moved by (3, -2) with some noise; each has its true partner and five random ones.
 struct Toy {

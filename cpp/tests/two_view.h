@@ -8,6 +8,8 @@
 #include "manymatch/problems/relative_pose/problem.h"
 #include "random_graph.h"
 
+using namespace manymatch;
+
 struct Vec {
   double x, y, z;
 };
@@ -17,24 +19,24 @@ inline Vec operator+(const Vec& a, const Vec& b) { return {a.x + b.x, a.y + b.y,
 inline Vec unit(const Vec& v) { return 1.0 / std::sqrt(v.x * v.x + v.y * v.y + v.z * v.z) * v; }
 
 // R X + t.
-inline Vec transform(const manymatch::Pose& p, const Vec& X) {
+inline Vec transform(const Pose& p, const Vec& X) {
   return {p.R[0] * X.x + p.R[1] * X.y + p.R[2] * X.z + p.t[0],
           p.R[3] * X.x + p.R[4] * X.y + p.R[5] * X.z + p.t[1],
           p.R[6] * X.x + p.R[7] * X.y + p.R[8] * X.z + p.t[2]};
 }
 
-inline manymatch::Pose random_pose(Source& random, double angle) {
-  manymatch::Pose pose;
+inline Pose random_pose(Source& random, double angle) {
+  Pose pose;
   const double w[3] = {random.in(-angle, angle), random.in(-angle, angle),
                        random.in(-angle, angle)};
-  manymatch::rotate(pose.R, w);
+  rotate(pose.R, w);
   for (double& c : pose.t) c = random.in(-1, 1);
-  manymatch::normalise(pose);
+  normalise(pose);
   return pose;
 }
 
 // Distance of two poses: the largest difference of an entry.
-inline double distance(const double* R, const double* t, const manymatch::Pose& pose) {
+inline double distance(const double* R, const double* t, const Pose& pose) {
   double worst = 0;
   for (int i = 0; i < 9; ++i) worst = std::max(worst, std::abs(R[i] - pose.R[i]));
   for (int i = 0; i < 3; ++i) worst = std::max(worst, std::abs(t[i] - pose.t[i]));
@@ -45,7 +47,7 @@ inline double distance(const double* R, const double* t, const manymatch::Pose& 
 struct Seen {
   Vec X, X1;
 };
-inline Seen random_point(Source& random, const manymatch::Pose& pose, double wide) {
+inline Seen random_point(Source& random, const Pose& pose, double wide) {
   while (true) {
     const double z = random.in(1, 6);
     const Vec X{z * random.in(-wide, wide), z * random.in(-wide, wide), z};
@@ -57,9 +59,9 @@ inline Seen random_point(Source& random, const manymatch::Pose& pose, double wid
 // Calls visit(name) once for each instruction set of this machine, with that set in use.
 template <class Visit>
 void for_each_instruction_set(Visit&& visit) {
-  for (manymatch::InstructionSet isa : manymatch::available_instruction_sets()) {
-    manymatch::force_instruction_set(manymatch::name_of(isa));
-    visit(manymatch::name_of(isa));
+  for (InstructionSet isa : available_instruction_sets()) {
+    force_instruction_set(name_of(isa));
+    visit(name_of(isa));
   }
-  manymatch::force_instruction_set(nullptr);
+  force_instruction_set(nullptr);
 }

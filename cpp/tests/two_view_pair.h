@@ -7,16 +7,18 @@
 #include "manymatch/problems/relative_pose/problem.h"
 #include "two_view.h"
 
+using namespace manymatch;
+
 struct Pair {
   std::vector<double> x0, x1;
   std::vector<int32_t> edges;
-  manymatch::Pose pose;
+  Pose pose;
   double eps = 1e-3;
 
-  manymatch::GraphInput input() const {
+  GraphInput input() const {
     return {static_cast<int>(x0.size() / 2), static_cast<int>(x1.size() / 2), edges, {}, {}};
   }
-  manymatch::VertexPoints points() const { return {x0, x1, eps}; }
+  VertexPoints points() const { return {x0, x1, eps}; }
 };
 
 // Each point has its true partner and up to `wrong` others; image 1 has noise.
@@ -39,8 +41,8 @@ inline Pair random_pair(uint64_t seed, int points, int wrong, double noise = 1e-
   return pair;
 }
 
-inline manymatch::Options quick_options(int threads = 1) {
-  manymatch::Options options;
+inline Options quick_options(int threads = 1) {
+  Options options;
   options.min_iterations = 500;
   options.max_iterations = 3000;
   options.pool_size = 20;
@@ -49,15 +51,12 @@ inline manymatch::Options quick_options(int threads = 1) {
   return options;
 }
 
-using PoseEstimate = manymatch::ModelEstimate<manymatch::Pose>;
+using PoseEstimate = ModelEstimate<Pose>;
 
-inline PoseEstimate estimate_pose(const Pair& pair, manymatch::Method method,
-                                  const manymatch::Options& options,
-                                  manymatch::Interrupt& interrupt) {
-  return manymatch::estimate<manymatch::RelativePoseProblem>(pair.input(), pair.points(), method,
-                                                             options, interrupt);
+inline PoseEstimate estimate_pose(const Pair& pair, Method method, const Options& options,
+                                  Interrupt& interrupt) {
+  return estimate<RelativePoseProblem>(pair.input(), pair.points(), method, options, interrupt);
 }
 
-constexpr manymatch::Method kMethods[] = {manymatch::Method::kAuto, manymatch::Method::kHcmMcm,
-                                          manymatch::Method::kHcm, manymatch::Method::kMcm,
-                                          manymatch::Method::kCm};
+constexpr Method kMethods[] = {Method::kAuto, Method::kHcmMcm, Method::kHcm, Method::kMcm,
+                               Method::kCm};
