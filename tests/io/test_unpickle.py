@@ -4,7 +4,6 @@ import io
 import os
 import pickle
 import struct
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from manymatch.io.unpickle import LARGEST_PICKLE, MOST_OPCODES, StandIn, TensorStandIn, unpickle
+from manymatch.io.unpickle import LARGEST_PICKLE, MOST_OPCODES, unpickle
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_trees import MEGADEPTH_FILES, objects, published_pickle
 
@@ -82,28 +81,6 @@ def test_any_value_equals_pickle_load(value, protocol):
     # 0 stands for the names of NumPy before version 2.
     data = pickle.dumps(value, protocol) if protocol else published_pickle(value)
     assert_same(unpickle(data), pickle.loads(data))  # noqa: S301 - made here
-
-
-@pytest.mark.parametrize("legacy", [False, True], ids=["archive", "legacy"])
-def test_torch_file_becomes_descriptions_of_tensors(legacy):
-    torch = pytest.importorskip("torch")
-    file, tensor = io.BytesIO(), torch.arange(12.0).reshape(3, 4)
-    content = {"a": tensor, "b": torch.nn.Parameter(tensor[1]), "epoch": 3}
-    torch.save(content, file, _use_new_zipfile_serialization=not legacy)
-    file.seek(0)
-    if legacy:
-        assert [unpickle(file) for _ in range(3)][:2] == [0x1950A86A20F9469CFC6C, 1001]
-        found = unpickle(file, lambda *storage: storage)
-        assert unpickle(file) == [found["a"].storage[1]]
-    else:
-        archive = zipfile.ZipFile(file)
-        (name,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
-        found = unpickle(archive.read(name), lambda *storage: storage)
-    assert found["epoch"] == 3
-    for name, offset, size in (("a", 0, (3, 4)), ("b", 4, (4,))):
-        assert isinstance(found[name], TensorStandIn)
-        assert (found[name].offset, found[name].size) == (offset, size)
-        assert found[name].storage[::2] == ("torch.FloatStorage", 12)
 
 
 class Call:
@@ -223,21 +200,14 @@ def test_named_functions_are_never_called(tmp_path, monkeypatch, attack):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="it wants to use '"):
         unpickle(whole(CALLS[attack]))
-    try:
-        value = unpickle(whole(CALLS[attack]), lambda *storage: storage)
-    except ValueError:
-        value = None
-    for part in value if isinstance(value, list) else [value]:
-        assert part is None or isinstance(part, StandIn) or issubclass(part, StandIn)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("attack", DAMAGED)
 def test_damaged_or_huge_pickle_is_refused_in_a_sentence(attack):
-    for find_storage in (None, lambda *storage: storage):
-        with pytest.raises(ValueError, match="its pickle cannot be read: ") as caught:
-            unpickle(whole(DAMAGED[attack]), find_storage)
-        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="its pickle cannot be read: ") as caught:
+        unpickle(whole(DAMAGED[attack]))
+    assert "\n" not in str(caught.value)
     assert np.arange(3.0).tobytes() == struct.pack("3d", 0, 1, 2)
 
 
@@ -259,10 +229,9 @@ def test_altered_pickle_is_refused_or_small(draw):
         more = data[start : start + draw.draw(st.integers(0, 40))]
         more = more or draw.draw(st.binary(max_size=8))
         data[at : at + draw.draw(st.integers(0, 20))] = more
-    for find_storage in (None, lambda *storage: storage):
-        try:
-            value = unpickle(bytes(data), find_storage)
-        except ValueError as error:
-            assert "\n" not in str(error)  # noqa: PT017 - most of them are refused, not all
-        else:
-            assert len(repr(value)) < 100_000
+    try:
+        value = unpickle(bytes(data))
+    except ValueError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - most of them are refused, not all
+    else:
+        assert len(repr(value)) < 100_000

@@ -26,6 +26,7 @@ from manymatch.io.matches import (
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
     from numpy.typing import ArrayLike
 
@@ -120,63 +121,34 @@ def load_graph(
         If the file is missing, empty, damaged or of another kind, or if the further arguments do
         not fit its kind.
     """
-    given = {
-        "points0": points0,
-        "points1": points1,
-        "features": features,
-        "name0": name0,
-        "name1": name1,
-    }
+    given = dict(points0=points0, points1=points1, features=features, name0=name0, name1=name1)  # noqa: C408
     kind = _kind(path)
     needed = _NEEDS.get(kind, ())
     for argument, value in given.items():
         if (value is None) == (argument in needed):
             rule = "given" if value is None else "left out"
             raise ValueError(f"{argument} must be {rule} for {kind} files, got {value!r:.60}")
-    if kind == "CSV":
-        return read_associations_csv(path)
-    if kind == "SuperGlue .npz":
-        return read_superglue(path)
-    if kind == "matches .npz":
-        return read_matches_npz(path).graph()
-    if kind == "graph":
-        return load_saved_graph(path)
-    if kind == "plain .npz":
-        return _read_plain(path)
-    if kind == "COLMAP database":
-        return read_colmap_database(path, str(name0), str(name1))
-    if kind == "hloc .h5":
-        return read_hloc(path, *(given[argument] for argument in needed))  # type: ignore[arg-type]
-    return _read_npy(path, points0, points1)
+    graph: AssociationGraph = _READERS[kind](path, *(given[argument] for argument in needed))
+    return graph
 
 
 def _kind(path: object) -> str:
-    """Tell what a file is by its first bytes and, in an archive, by its members."""
+    """Tell the kind of a file by its first bytes and, in an archive, by its members."""
     source = files.as_path(path)
     with files.reading(source, _WANT, OSError, ValueError), files.open_regular(source) as file:
         data = file.read(_MAGIC_BYTES)
         if not data:
             raise ValueError("it is empty")
-    if data.startswith(b"\x89HDF\r\n\x1a\n"):
-        return "hloc .h5"
-    if data.startswith(MAGIC):
-        return "COLMAP database"
-    if data.startswith(b"\x93NUMPY"):
-        return ".npy"
-    if data.removeprefix(b"\xef\xbb\xbf").startswith(HEADER.split(",", 1)[0].encode()):
-        return "CSV"
-    if data.startswith(b"PK"):
-        names = files.npz_names(files.read_bytes(path, _WANT), path, _WANT)
-        if "format" in names:
-            return "graph"
-        if set(MATCHES_ARRAYS) <= names:
-            return "matches .npz"
-        if set(SUPERGLUE_ARRAYS) <= names:
-            return "SuperGlue .npz"
-        if any({*points, "edges"} <= names for points in _PLAIN_POINTS):
-            return "plain .npz"
-        raise files.unreadable(path, _WANT, _OTHER_FILE)
-    raise files.unreadable(path, _WANT, "it is something else")
+        for magic, kind in _MAGIC.items():
+            if data.removeprefix(b"\xef\xbb\xbf").startswith(magic):
+                return kind
+        if not data.startswith(b"PK"):
+            raise ValueError("it is something else")
+    names = files.npz_names(files.read_bytes(path, _WANT), path, _WANT)
+    for kind, wanted in _MEMBERS:
+        if set(wanted) <= names:
+            return kind
+    raise files.unreadable(path, _WANT, "it is an .npz file of something else")
 
 
 def _read_plain(path: object) -> AssociationGraph:
@@ -339,3 +311,27 @@ def _vertices(ends: list[tuple[int, float, float]]) -> tuple[IndexArray, FloatAr
         np.array([points[number] for number in ids], dtype=np.float64).reshape(-1, 2),
         np.array([place[end[0]] for end in ends], dtype=np.int64),
     )
+
+
+_MAGIC = {
+    b"\x89HDF\r\n\x1a\n": "hloc .h5",
+    MAGIC: "COLMAP database",
+    b"\x93NUMPY": ".npy",
+    HEADER.split(",", 1)[0].encode(): "CSV",
+}
+_MEMBERS = (
+    ("graph", ("format",)),
+    ("matches .npz", MATCHES_ARRAYS),
+    ("SuperGlue .npz", SUPERGLUE_ARRAYS),
+    *(("plain .npz", (*points, "edges")) for points in _PLAIN_POINTS),
+)
+_READERS: dict[str, Callable[..., AssociationGraph]] = {
+    "CSV": read_associations_csv,
+    "SuperGlue .npz": read_superglue,
+    "matches .npz": lambda path: read_matches_npz(path).graph(),
+    "graph": load_saved_graph,
+    "plain .npz": _read_plain,
+    "COLMAP database": read_colmap_database,
+    "hloc .h5": read_hloc,
+    ".npy": _read_npy,
+}

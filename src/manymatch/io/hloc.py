@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from manymatch.io.matches import UNMATCHED, PairMatches, graph_from_partners
 from manymatch.io.pair_writer import ImageRecord, PairWriter
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Self
 
     from numpy.typing import NDArray
 
@@ -111,15 +110,10 @@ def _open(path: object, want: str) -> Iterator[Any]:
         yield file
 
 
-def _dataset(file: Any, group: str, name: str) -> NDArray[Any] | None:
-    """Read one dataset of a group, None if it has none; a damaged one is a `ValueError`."""
-    return files.read_h5(file, f"{group}/{name}")
-
-
 def _keypoints(path: object, name: str) -> NDArray[Any]:
-    """Keypoints of one image; further columns than x and y are left out."""
+    """Keypoints of one image; columns other than x and y are left out."""
     with _open(path, FEATURES) as file:
-        points = _dataset(file, name, "keypoints")
+        points = files.read_h5(file, f"{name}/keypoints")
         if points is None:
             raise ValueError(f"it has no image {name!r} with keypoints")
         if points.ndim != 2 or points.shape[1] < 2:
@@ -127,29 +121,27 @@ def _keypoints(path: object, name: str) -> NDArray[Any]:
         return points[:, :2]
 
 
-def _sources(file: Any, group: str) -> tuple[NDArray[Any] | None, list[str]]:
+def _matches(path: object, name0: str, name1: str) -> tuple[tuple[Any, ...], bool]:
+    """Partners, scores, sources and their names; whether the pair is stored the other way round."""
+    with _open(path, MATCHES) as file:
+        present, former = zip(pair_names(name0, name1), pair_names(name1, name0), strict=True)
+        for name, swapped in zip((*present, *former), (False, True) * 2, strict=True):
+            partners = files.read_h5(file, f"{name}/matches0")
+            if partners is not None:
+                scores = files.read_h5(file, f"{name}/matching_scores0")
+                return (partners, scores, *_sources(file, f"{name}/{_SOURCE}")), swapped
+        raise ValueError(f"it has no pair {name0!r}, {name1!r}")
+
+
+def _sources(file: Any, name: str) -> tuple[NDArray[Any] | None, list[str]]:
     """Read sources of a pair's matches and their names; without names it is something else."""
-    found = _dataset(file, group, _SOURCE)
+    found = files.read_h5(file, name)
     try:
-        text = None if found is None else file[f"{group}/{_SOURCE}"].attrs.get("names")
+        text = None if found is None else file[name].attrs.get("names")
         names = list(map(str, json.loads(text))) if isinstance(text, str) else []
     except (TypeError, KeyError, RuntimeError, RecursionError) as error:
         raise ValueError(f"the names of its sources cannot be read: {error}") from error
     return (found, names) if names else (None, [])
-
-
-def _matches(
-    path: object, name0: str, name1: str
-) -> tuple[tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None, list[str]], bool]:
-    """Partners, scores and sources of a pair, and whether it is stored the other way round."""
-    with _open(path, MATCHES) as file:
-        present, former = zip(pair_names(name0, name1), pair_names(name1, name0), strict=True)
-        for name, swapped in zip((*present, *former), (False, True) * 2, strict=True):
-            partners = _dataset(file, name, "matches0")
-            if partners is not None:
-                scores, sources = _dataset(file, name, "matching_scores0"), _sources(file, name)
-                return (partners, scores, *sources), swapped
-        raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
 
 class HlocWriter(PairWriter):
@@ -247,22 +239,20 @@ class HlocWriter(PairWriter):
 class _PatientFile(io.RawIOBase):
     """A file for h5py that keeps errors of the disk until somebody asks; a context manager.
 
-    HDF5 crashes the process, or forgets what it had to write, when a write fails. It never learns
-    of it here: `check` raises the first error, and so does the end of a block without another one.
+    HDF5 crashes the process, or forgets what it had to write, when a write fails. Here it never
+    learns of that: `check` raises the first error, and so does the end of the block.
     """
 
     def __init__(self, raw: io.FileIO, path: Path) -> None:
         self._raw, self._path = raw, path
         self._error: OSError | None = None
+        self.seek, self.tell = raw.seek, raw.tell  # type: ignore[method-assign]
 
     def check(self) -> None:
-        """Raise the first error that there was."""
+        """Raise the first error."""
         if self._error is not None:
             number = self._error.errno
             raise OSError(number, self._error.strerror, str(self._path)) from self._error
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
@@ -277,7 +267,7 @@ class _PatientFile(io.RawIOBase):
         return len(data)
 
     def readinto(self, buffer: Any) -> int:
-        """Read; what could not be read, as it could not be written, is zero."""
+        """Read; parts that could not be written are zero."""
         view, done = memoryview(buffer).cast("B"), 0
         with self._keeping_errors():
             while done < len(view) and (count := self._raw.readinto(view[done:])):
@@ -287,22 +277,11 @@ class _PatientFile(io.RawIOBase):
             done = len(view)
         return done
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place."""
-        return self._raw.seek(offset, whence)
-
-    def tell(self) -> int:
-        """Return the place."""
-        return self._raw.tell()
-
     def truncate(self, size: int | None = None) -> int:
         """Give the file a length."""
         with self._keeping_errors():
             self._raw.truncate(size)
         return size or 0
-
-    def flush(self) -> None:
-        """Do nothing, as nothing is held back."""
 
     @contextlib.contextmanager
     def _keeping_errors(self) -> Iterator[None]:

@@ -1,13 +1,12 @@
-"""Pickles read without running anything: weight files of torch and published index files.
+"""Pickles of arrays read without running anything: published index files of data sets.
 
-Unpickling a file calls the functions that the file names, with arguments of its choice. Here every
-name becomes a class of ours whose instances only record what they are given. Arrays and
-descriptions of tensors are made of these records afterwards, by this module.
+Unpickling a file calls the functions that the file names, with arguments of its choice. Here a
+name becomes a `StandIn`, which only records what it is given. Arrays are made of these records
+afterwards, by this module.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 import pickle
@@ -18,26 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import BinaryIO, Self
-
-    #: Called with the type ("torch.FloatStorage"), key and number of elements of a storage.
-    FindStorage = Callable[[str, str, int], Any]
 
 #: Largest pickle in bytes, and most opcodes: each makes an object of some 100 bytes at most.
 LARGEST_PICKLE, MOST_OPCODES = 1 << 26, 1 << 21
 # Hashing a tuple hashes its parts again: a small pickle of nested tuples could take for ever.
 _MOST_HASHED = 1 << 26
-_MOST_NAMES = 1000
 # The first three are looked up in a registry, not by `find_class`; no pickler writes the last.
 _REFUSED = ("EXT1", "EXT2", "EXT4", "DUP")
 _DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|O8|[SU][0-9]{1,6}")
-# Since NumPy 2 the package core is called _core.
-_ARRAY_NAMES = (
-    *("numpy._core.multiarray._reconstruct", "numpy._core.multiarray.scalar"),
-    *("numpy._core.numeric._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"),
-    *("__builtin__.bytes", "builtins.bytes"),
-)
 _DAMAGE = (
     *(pickle.UnpicklingError, ValueError, TypeError, AttributeError, LookupError, EOFError),
     *(OverflowError, MemoryError, RecursionError),
@@ -45,86 +33,72 @@ _DAMAGE = (
 
 
 class StandIn:
-    """Stands for an object of the class or function `name`, and records what a pickle does to it.
+    """Stands for an object, and records the arguments and the state that a pickle gives it.
 
-    The class itself, of which `find_class` makes one per name, stands for the class or function.
+    Its subclasses stand for classes and functions: one for each name that arrays need.
     """
 
-    __slots__ = ("args", "entries", "state")
+    __slots__ = ("args", "state")
     name = ""
     args: tuple[Any, ...]
-    entries: dict[Any, Any]
     state: Any
 
-    def __new__(cls, *args: Any, **_kwargs: Any) -> Self:
+    def __new__(cls, *args: Any) -> Self:
         """Record the arguments of a call."""
         self = object.__new__(cls)
-        self.args, self.entries, self.state = args, {}, None
+        self.args, self.state = args, None
         return self
-
-    def __init__(self, *_args: Any, **_kwargs: Any) -> None: ...
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.entries[key] = value
 
-    def append(self, value: Any) -> None:
-        """Ignore an element of a list or set of an unknown class."""
-
-    add = extend = append
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TensorStandIn:
-    """A tensor of torch: a view of what `find_storage` returned, in elements, not yet checked."""
-
-    storage: Any
-    offset: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
+_STAND_INS: dict[str, type[StandIn]] = {
+    name: type("StandIn", (StandIn,), {"__slots__": (), "name": name})
+    for name in (
+        *("numpy._core.multiarray._reconstruct", "numpy._core.multiarray.scalar"),
+        *("numpy._core.numeric._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"),
+        *("__builtin__.bytes", "builtins.bytes"),
+    )
+}
 
 
-def unpickle(source: bytes | BinaryIO, find_storage: FindStorage | None = None) -> Any:
-    """Read one pickle, of any protocol, without importing or calling anything that it names.
+class _Unpickler(pickle.Unpickler):
+    """Hands out stand-ins only."""
 
-    Parameters
-    ----------
-    source : bytes or binary file
-        A file is read from its position on and left at the end of the pickle.
-    find_storage : callable, optional
-        For files of torch: describes a storage; its results are found in `TensorStandIn`.
+    def find_class(self, module: str, name: str) -> type[StandIn]:
+        """Return the class that stands for a name."""
+        # Since NumPy 2 the package core is called _core.
+        full = f"{module}.{name}"[:200].replace("numpy.core.", "numpy._core.")
+        if full not in _STAND_INS:
+            raise ValueError(f"it wants to use {full!a}, which arrays do not need")
+        return _STAND_INS[full]
+
+
+def unpickle(data: bytes) -> Any:
+    """Read a pickle, of any protocol, without importing or calling anything that it names.
 
     Returns
     -------
     object
-        Lists, tuples, dictionaries, text, bytes, numbers, None, NumPy arrays and scalars. With
-        `find_storage` also `TensorStandIn`, and `StandIn` for everything else.
+        Lists, tuples, dictionaries, text, bytes, numbers, None, NumPy arrays and scalars.
 
     Raises
     ------
     ValueError
-        If the pickle is damaged, would take much more memory than it has bytes or, without
-        `find_storage`, names anything that arrays do not need.
+        If the pickle is damaged, would take much more memory than it has bytes, or names anything
+        that arrays do not need.
     """
-    start = 0 if isinstance(source, bytes) else source.tell()
-    data = source if isinstance(source, bytes) else source.read(LARGEST_PICKLE + 1)
-    file = io.BytesIO(data)
     try:
-        _check(file)
-        size = file.tell()
-        if size > LARGEST_PICKLE:
-            raise ValueError(f"its pickle is larger than {LARGEST_PICKLE >> 20} MB")
-        file.seek(0)
-        value = _Values(16 * size + (1 << 24)).made(_Unpickler(file, find_storage).load())
+        if len(data) > LARGEST_PICKLE:
+            raise ValueError(f"it is larger than {LARGEST_PICKLE >> 20} MB")
+        _check(io.BytesIO(data))
+        record = _Unpickler(io.BytesIO(data), encoding="latin-1").load()
+        return _Values(16 * len(data) + (1 << 24)).made(record)
     except _DAMAGE as error:
         raise ValueError(
             f"its pickle cannot be read: {str(error) or type(error).__name__}"
         ) from error
-    if not isinstance(source, bytes):
-        source.seek(start + size)
-    return value
 
 
 def _check(file: BinaryIO) -> None:
@@ -161,35 +135,6 @@ def _check(file: BinaryIO) -> None:
             stack += [cost] * len(op.stack_after)
 
 
-class _Unpickler(pickle.Unpickler):
-    """Hands out stand-ins only."""
-
-    def __init__(self, file: BinaryIO, find_storage: FindStorage | None) -> None:
-        super().__init__(file, encoding="latin-1")
-        self._find_storage = find_storage
-        self._named: dict[str, type[StandIn]] = {}
-
-    def find_class(self, module: str, name: str) -> type[StandIn]:
-        """Return a class that stands for a name."""
-        full = f"{module}.{name}"[:200].replace("numpy.core.", "numpy._core.")
-        if self._find_storage is None and full not in _ARRAY_NAMES:
-            raise ValueError(f"it wants to use {full!a}, which arrays do not need")
-        if full not in self._named:
-            if len(self._named) == _MOST_NAMES:
-                raise ValueError(f"it has more than {_MOST_NAMES} names")
-            self._named[full] = type("StandIn", (StandIn,), {"__slots__": (), "name": full})
-        return self._named[full]
-
-    def persistent_load(self, pid: Any) -> Any:
-        """Describe a storage of torch."""
-        match pid:
-            case ("storage", type() as kind, str(key), _, int(count), *view) if (
-                self._find_storage and issubclass(kind, StandIn) and not any(view)
-            ):
-                return self._find_storage(kind.name, key, count)
-        raise ValueError("a storage is described in an unknown way")
-
-
 class _Values:
     """Makes values of records. Parts that a pickle repeats by reference count again."""
 
@@ -209,8 +154,8 @@ class _Values:
                 return {key: self.made(part) for key, part in value.items()}
             case str() | bytes() | bytearray():
                 self._spend(len(value))
-            case type() if (name := getattr(value, "name", "")) in _ARRAY_NAMES:
-                raise ValueError(f"it has {name} in place of a value")
+            case type():
+                raise ValueError("it has a name in place of a value")
         return value
 
     def _spend(self, size: int) -> None:
@@ -231,18 +176,7 @@ class _Values:
                 return text.encode("latin-1")
             case "__builtin__.bytes" | "builtins.bytes", (), None:
                 return b""
-            case "collections.OrderedDict", () | (list(),), _:
-                pairs = self.made(record.args[0]) if record.args else []
-                return dict(pairs) | self.made(record.entries)
-            case "torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor", args, _:
-                return TensorStandIn(args[0], args[1], self.made(args[2]), self.made(args[3]))
-            case "torch._utils._rebuild_parameter", (tensor, *_), _:
-                return self.made(tensor)
-            case "torch.Size", (tuple() as size,), _:
-                return self.made(size)
-        if record.name in _ARRAY_NAMES:
-            raise ValueError(f"it uses {record.name} in a way that NumPy does not")
-        return record
+        raise ValueError(f"it uses {record.name} in a way that NumPy does not")
 
     def _array(self, content: Any, dtype: Any, shape: Any, order: Any) -> Any:
         """Make an array of a listed type, of exactly the bytes that its shape needs."""
