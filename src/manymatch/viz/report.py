@@ -275,7 +275,9 @@ def _stage(pair: Shown, poses: list[RelativePoseEstimate], size: _Size) -> dict[
         "kind": _KINDS.get(confidence.verdict, _DOUBTFUL),
         "headline": headline,
         "sentences": sentences,
-        "layers": _layers(pair.systems, several=bool(drawn["sources"])),
+        "num_matches": len(estimate.matches),
+        "num_candidates": graph.num_edges,
+        "others": [(name, len(e.matches)) for name, e in others],
     }
 
 
@@ -363,63 +365,23 @@ def _details(
     """Return the contents of the cards about one pose."""
     states = overlay.edge_states(graph, estimate)
     residual = overlay.residuals_px(graph, estimate.pose, *cameras)
+    chosen = states == CHOSEN
+    ranks = None
+    if graph.rank is not None and chosen.any():
+        counts = np.bincount(np.minimum(graph.rank[chosen], 5), minlength=6)[1:]
+        ranks = {"counts": counts.tolist(), "deepest": int(graph.rank.max())}
     return {
-        "funnel": _funnel(graph, estimate, states, drawn),
-        "ranks": _ranks(graph, states),
+        "keypoints": words.keypoints_text(graph),
+        "candidates": graph.num_edges,
+        "per_keypoint": graph.num_edges / max(int(np.count_nonzero(graph.degrees()[0])), 1),
+        "consistent": int(np.sum(states >= CONSISTENT)),
+        "matches": len(estimate.matches),
+        "drawn": drawn if graph.num_edges > drawn else None,
+        "ranks": ranks,
         "sources": _sources(graph, states, estimate),
         "residuals": _residuals(residual, states, estimate),
         "pose": _pose(estimate.pose),
     }
-
-
-def _layers(systems: list[System], *, several: bool) -> list[dict[str, Any]]:
-    """Return the radio buttons that choose the layer over the images."""
-    (_, own, _), *others = systems
-    rows = [("matches", "Matches", len(own.matches))]
-    rows += [("sources", "Matches by source", len(own.matches))] if several else []
-    rows.append(("candidates", "All candidates", len(own.inliers)))
-    rows += [(f"other{k}", name, len(e.matches)) for k, (name, e, _) in enumerate(others, start=1)]
-    first = "matches" if len(own.matches) else "candidates"
-    return [
-        {"value": value, "name": name, "count": count, "checked": value == first}
-        for value, name, count in rows
-    ]
-
-
-def _funnel(
-    graph: AssociationGraph, estimate: RelativePoseEstimate, states: NDArray[np.int64], drawn: int
-) -> dict[str, Any]:
-    """Return the counts from candidates to matches as bars."""
-    active = max(int(np.count_nonzero(graph.degrees()[0])), 1)
-    per_keypoint = f"{graph.num_edges / active:.1f} per keypoint with any"
-    consistent = int(np.sum(states >= CONSISTENT))
-    within = "within the threshold, in front of both cameras"
-    rows = (
-        ("Candidates kept", graph.num_edges, per_keypoint),
-        ("Consistent with the pose", consistent, within),
-        ("Resolved matches", len(estimate.matches), "every keypoint at most once"),
-    )
-    return {
-        "keypoints": words.keypoints_text(graph),
-        "bars": [(*row, 100.0 * row[1] / max(graph.num_edges, 1)) for row in rows],
-        "drawn": drawn if graph.num_edges > drawn else None,
-    }
-
-
-def _ranks(graph: AssociationGraph, states: NDArray[np.int64]) -> dict[str, Any] | None:
-    """Return how many of the chosen candidates were the first choice, the second, and so on."""
-    chosen = states == CHOSEN
-    if graph.rank is None or not chosen.any():
-        return None
-    counts = np.bincount(np.minimum(graph.rank[chosen], 5), minlength=6)[1:]
-    deepest = int(graph.rank.max())
-    bars = [
-        (f"{k}{'+' if k == 5 and deepest > 5 else ''}", k, int(n), 100.0 * n / counts.max())
-        for k, n in enumerate(counts, start=1)
-        if k <= deepest
-    ]
-    later = int(counts[1:].sum())
-    return {"later": later, "share": 100.0 * later / int(counts.sum()), "bars": bars}
 
 
 def _sources(
@@ -521,22 +483,15 @@ def _view(
 
 
 def _times(timing: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a bar for every stage's seconds."""
+    """Return the seconds of all stages, and of each; None where nothing took time."""
     known = {str(k): float(v) for k, v in timing.items() if math.isfinite(v)}
     total = known.pop("total", None)
-    longest = max(known.values(), default=0.0)
-    if longest <= 0.0:
+    if max(known.values(), default=0.0) <= 0.0:
         return None
-    bars = [
-        (name.replace("_", " "), value, 100.0 * max(value, 0.0) / longest)
-        for name, value in known.items()
-    ]
-    return {"total": sum(known.values()) if total is None else total, "bars": bars}
+    return {"total": sum(known.values()) if total is None else total, "stages": known}
 
 
-def _comparison(
-    systems: list[System],
-) -> dict[str, Any] | None:
+def _comparison(systems: list[System]) -> dict[str, Any] | None:
     """Return the table of this result and the others, one row each."""
     if len(systems) == 1:
         return None
