@@ -103,7 +103,7 @@ def test_again_computes_nothing_and_a_missing_set_is_listed(finished, tmp_path, 
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_what_runs_networks_takes_their_precision(name):
+def test_experiments_with_networks_take_a_precision(name):
     flags = {}
     bind(experiment(name).run, flags)
     assert ("precision" in flags) == ("device" in flags)

@@ -91,7 +91,7 @@ def test_goes_on_and_computes_nothing_twice(tmp_path, fake):
     again = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path)
     assert len(fake) == 4
     np.testing.assert_array_equal(again.probability, whole.probability)
-    # The first pairs stay the first pairs, whatever is in the folder.
+    # A limit selects the first pairs, also if the folder has more.
     part = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path, limit=2)
     np.testing.assert_array_equal(part.distance_px, first.distance_px)
     with pytest.raises(ValueError, match=r"config.seeds was 1 and is 2 now"):

@@ -13,7 +13,7 @@ from manymatch_lab.experiments.q3_rank_one import RepresentationSets
 from manymatch_lab.pose_runs import PoseSets
 from tests.support.synthetic_runs import SmallGraphs
 
-# Of scenes without images, whatever the settings.
+# Every run on scenes without images has these differences.
 SCENES = [
     "synthetic candidates instead of those of dinov3",
     "synthetic-easy instead of the paper's sets",
@@ -41,7 +41,7 @@ def run(*arguments):
           "0.05/0.1/0.2/0.3/0.5/0.7/0.9", "deltas 0.01 instead of 0.001/0.003/0.01/0.03/0.1/0.3"]),
     ],
 )  # fmt: skip
-def test_experiments_say_in_which_points_they_differ(name, given, texts, tmp_path):
+def test_experiments_report_differences_from_the_paper(name, given, texts, tmp_path):
     shown = run(name, "synthetic:easy", "--limit", 1, "--out", tmp_path, *given)
     data = json.loads((tmp_path / f"{name}.json").read_text())
     assert sorted(data["differs_from_paper"]) == sorted(SCENES + texts)
@@ -50,7 +50,7 @@ def test_experiments_say_in_which_points_they_differ(name, given, texts, tmp_pat
     assert sentence in (tmp_path / f"{name}.md").read_text()
 
 
-def test_what_the_paper_does_not_have_says_so(tmp_path):
+def test_experiments_that_the_paper_lacks_say_so(tmp_path):
     shown = run(
         "calibration", "synthetic:easy", "--limit", 1, "--out", tmp_path, "--protocol", "paper"
     )
@@ -102,7 +102,7 @@ def test_presets_that_cannot_be_loaded_are_listed(opened, tmp_path):
         ("calibration", ["--max-iterations", 100, "--min-iterations", 50]),
     ],
 )
-def test_pairs_that_could_not_be_run_are_told_and_end_with_one(name, given, tmp_path):
+def test_pairs_that_could_not_be_run_are_listed_and_exit_code_is_one(name, given, tmp_path):
     folder = tmp_path / "graphs" / "sift" / "small"
     folder.mkdir(parents=True)
     for index in range(3):

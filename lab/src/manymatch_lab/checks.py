@@ -127,7 +127,7 @@ def require(module: str, what: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         top = module.partition(".")[0]
-        # An installed package that lacks another one reports that itself.
+        # A missing dependency of an installed package is another error.
         if error.name is None or error.name.partition(".")[0] != top:
             raise
         sentence = f'{what} needs {top}: pip install "manymatch[{extra}]"'

@@ -135,7 +135,7 @@ def load_report(path: object) -> ExperimentReport:
     try:
         data = json.loads(read_bytes(path, _WANT))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise unreadable(path, _WANT, "it is no JSON") from error
+        raise unreadable(path, _WANT, "it is not JSON") from error
     if not isinstance(data, dict) or not isinstance(data.get("experiment"), str):
         raise unreadable(path, _WANT, "it does not say which experiment it is of")
     name = data.pop("experiment")

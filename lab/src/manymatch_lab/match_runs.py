@@ -36,25 +36,10 @@ _PIXEL_DIGITS = 4
 class SetMatches:
     """Matches of all pairs and repetitions of a set, one entry a match.
 
-    Attributes
-    ----------
-    pairs : int
-        Pairs that were run.
-    not_run : list of Reason
-        Why pairs of them could not be read.
-    unmatched : int
-        Repetitions of the others that have no match.
-    pair : (M,) int64
-        Number of the pair in its set, from 0.
-    error_deg : (M,) float64
-        Pose error of the estimate that the match is of, in degrees.
-    probability : (M,) float64
-        Probability that the estimator gives the match.
-    distance_px : (M,) float64
-        Sampson distance under the true pose, in pixels at working size; infinite where a depth is
-        not positive.
-    known : (M,) bool or None
-        Whether the match is true, where every pair knows it.
+    `pairs` were run, of which some could not be read (`not_run`); `unmatched` estimates have no
+    match. By match: the index of its pair, the pose error of its estimate in degrees, its
+    probability, its Sampson distance under the true pose in pixels at working size (infinity behind
+    a camera), and whether it is known to be true (None where that is not known).
     """
 
     pairs: int
@@ -186,7 +171,7 @@ def _collected(records: Sequence[dict[str, Any]]) -> SetMatches:
 def known_truth(posed: PosedGraph, matches: ArrayLike) -> BoolArray | None:
     """Look up which of (M, 2) matches are true edges of the pair, (M,) bool.
 
-    What is no edge of the pair is not true. None where the pair does not know its true edges.
+    A match that is no edge of the pair is not true. None if the true edges are unknown.
     """
     pairs = _matches(posed, matches)
     if posed.true_edges is None:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,37 +32,6 @@ LINES = ("-", "--", ":", "-.")
 #: Colour of each AUC threshold, in every figure the same.
 THRESHOLD_COLOURS = {5: "#0072b2", 10: "#d55e00", 20: "#009e73"}
 
-_SETTINGS: dict[Any, Any] = {
-    # Text stays text in vector files, so that it can be searched and edited.
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",
-    "font.size": 7.5,
-    "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "axes.edgecolor": GREY,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e5e7eb",
-    "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3.5,
-    "figure.facecolor": "white",
-    "figure.constrained_layout.use": True,
-}
-
 
 @contextlib.contextmanager
 def styled() -> Iterator[None]:
@@ -69,7 +39,7 @@ def styled() -> Iterator[None]:
     require_matplotlib()
     import matplotlib as mpl
 
-    with mpl.rc_context(_SETTINGS):
+    with mpl.rc_context(fname=Path(__file__).with_name("figures.mplstyle")):
         yield
 
 
@@ -135,7 +105,7 @@ def panel_rows(
 
 
 def legend_above(figure: Figure, handles: Sequence[Any]) -> None:
-    """Put a legend above all panels, in as many rows as the width needs."""
+    """Put a legend above all panels, broken into rows that fit the width."""
     fit = max(1, int(2.54 * figure.get_figwidth() / _ENTRY_CM))
     rows = -(-len(handles) // fit)
     columns = -(-len(handles) // rows)

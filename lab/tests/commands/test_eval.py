@@ -79,7 +79,7 @@ def front(folder, method):
     return header["config"]["association"]
 
 
-def test_several_methods_each_see_what_they_want(tmp_path):
+def test_every_method_gets_its_usual_candidates(tmp_path):
     methods = ("auto", "hcm-mcm")
     chosen = [flag for name in methods for flag in ("--method", name)]
     record = json.loads(
@@ -91,7 +91,7 @@ def test_several_methods_each_see_what_they_want(tmp_path):
     for method in methods:
         assert (tmp_path / f"{EASY}-{method}-first3.md").is_file()
         assert record["methods"][method]["config"]["estimator"] == method
-    # What is said is done, by every method.
+    # Every method follows the settings.
     again = tmp_path / "gms"
     run("eval", "synthetic:easy", "--out", again, *chosen, *QUICK, "--set", "gms=true")
     assert front(again, "auto") == front(again, "hcm-mcm") == recorded(Association.paper())
@@ -129,7 +129,7 @@ def test_another_configuration_is_refused(out):
     ]
     result = run(*arguments, "--threshold-px", "2")
     assert result.exit_code == 2
-    assert "threshold_px is 2.0 now" in result.stderr
+    assert "threshold_px was 1.0 and is 2.0 now" in result.stderr
 
 
 def test_images_end_to_end(tmp_path):
@@ -197,7 +197,7 @@ def test_every_source_has_its_own_caps(tmp_path, views, rank_one):
     assert numbers == {15 + 9 if rank_one else 30 + 12}
 
 
-def test_reasons_are_said_and_counted_and_the_exit_code_is_one(tmp_path, views):
+def test_reasons_are_counted_and_the_exit_code_is_one(tmp_path, views):
     good = write_photos(tmp_path / "good", views)
     wrong_camera = lines(views, K0=views.camera.K * [[1, 1, 9], [1, 1, 9], [1, 1, 1]])
     bad = write_photos(tmp_path / "bad", views, wrong_camera * 3 + lines(views, ("x.png", "b.png")))
@@ -218,7 +218,7 @@ def test_reasons_are_said_and_counted_and_the_exit_code_is_one(tmp_path, views):
     assert run("eval", good, *FAST, "--out", tmp_path / "out").exit_code == 0
 
 
-def test_an_image_that_came_later_is_tried_when_asked(tmp_path, views):
+def test_retry_errors_runs_an_image_that_came_later(tmp_path, views):
     folder = write_photos(tmp_path / "photos", views)
     (folder / "b.png").rename(folder / "later.png")
     arguments = ["eval", folder, *FAST, "--out", tmp_path / "out"]
@@ -397,7 +397,7 @@ def test_output_says_in_which_points_a_run_differs(tmp_path):
     assert json.loads(summary.read_text())["differs_from_paper"] == wanted
 
 
-def test_protocols_that_cannot_be_had(tmp_path):
+def test_unknown_protocols_are_refused(tmp_path):
     wrong = run("eval", "synthetic:easy", "--protocol", "other")
     assert "protocol must be one of 'paper', got 'other'" in one_sentence(wrong)
     (tmp_path / "a.toml").write_text('preset = "classic"\n')

@@ -61,7 +61,7 @@ def test_any_transform(seed):
     np.testing.assert_allclose(LENS.project([local[:2] / local[2]]), [[x, y]], atol=1e-5)
 
 
-def test_what_is_not_known_is_nan():
+def test_unknown_depth_is_nan():
     depth = np.full((HEIGHT, WIDTH), 2.0, dtype=np.float32)
     depth[0, 0], depth[0, 1], depth[0, 2], depth[0, 3] = np.nan, 0.0, -1.0, np.inf
     mask = np.ones((HEIGHT, WIDTH), dtype=bool)

@@ -68,7 +68,7 @@ def test_constraints_hold_counted_by_hand(lists):
         assert one == two
         assert sorted(one.values()) == [2, 3, 3]
         fewer |= {name for name, count in one.items() if count == 2}
-    # What is left over goes to other objects in each bin.
+    # The remainder goes to other objects in each bin.
     assert fewer == set(COUNTS)
     for split in SPLITS:
         uses = collections.Counter()

@@ -124,7 +124,7 @@ def test_counts_by_hand():
     [
         ("a", "nothing", "second must be the folder of a run"),
         (".", "a", "first must have one run on every set, got two on small: a and b"),
-        ("a", "c", "second must have as many repetitions as first on small, 2, got 1"),
+        ("a", "c", "second must have the number of repetitions of first on small, 2, got 1"),
         ("a", "other", "second must have a set of first \\(small\\), got other"),
     ],
 )

@@ -202,7 +202,7 @@ def test_a_set_below_a_folder_may_also_be_named_with_its_settings(tmp_path):
         open_graphs([str(tmp_path / "n.toml"), str(tmp_path / "sets" / "night")], ["classic"])
 
 
-def test_truth_is_asked_for_before_any_network_is_loaded(tmp_path, monkeypatch):
+def test_missing_truth_is_refused_before_networks_are_loaded(tmp_path, monkeypatch):
     (tmp_path / "pairs.txt").write_text("a.png b.png\n")
     monkeypatch.setattr("manymatch_lab.evaluate.inputs.Matcher", None)
     with pytest.raises(ValueError, match="set must have the true pose of every pair"):

@@ -139,7 +139,7 @@ def test_reasons_are_counted_and_the_pairs_keep_their_names(tmp_path):
     assert {name: one["pairs"] for name, one in summary["bins"].items()} == {"near": 2, "far": 2}
 
 
-def test_progress_tells_pairs_that_could_not_be_run(tmp_path):
+def test_progress_counts_pairs_that_could_not_be_run(tmp_path):
     steps = []
     run_set(SmallGraphs(2, broken=frozenset({1})), {"a": CONFIG}, tmp_path, progress=steps.append)
     assert steps[-1].counts["could not be run"] == 1
@@ -225,7 +225,7 @@ def test_a_folder_of_another_run_is_refused_before_any_set_is_begun(tmp_path):
     assert not (tmp_path / "synthetic" / "small").exists()
 
 
-def test_every_estimator_gets_the_association_it_wants():
+def test_every_estimator_gets_its_usual_association():
     assert RunConfig().estimator == "auto"
     assert (
         RunConfig().association
@@ -322,6 +322,6 @@ def test_repetitions_share_a_focal_length_over_all_pairs(tmp_path):
         ({"camera_per": "each"}, "^camera_per must be one of 'pair', .*, got 'each'"),
     ],
 )
-def test_what_cannot_have_hidden_cameras(change, message):
+def test_settings_that_need_known_cameras_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         replace(HIDDEN, **change)

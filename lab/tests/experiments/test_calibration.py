@@ -159,7 +159,7 @@ def test_coarse_poses_are_named(tmp_path, monkeypatch):
             true = make_scene(EASY, index).is_true
             return dataclasses.replace(super().__getitem__(index), true_edges=true)
 
-    # What is known needs no pose.
+    # Exact truth does not depend on the pose.
     known = calibration.run(PoseSets([Known(2, name="d")], tmp_path))["runs"][0]["sets"][0]
     assert known["median_px"] == run["sets"][1]["median_px"]
     assert not known["coarse"]

@@ -109,7 +109,7 @@ def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
     report_of("diagnose", data).write(tmp_path / "report")
     again = load_report(tmp_path / "report" / "diagnose.json")
     assert again.markdown() == (tmp_path / "report" / "diagnose.md").read_text()
-    with pytest.raises(ValueError, match="k 3, and k is 2 now"):
+    with pytest.raises(ValueError, match="k was 3 and is 2 now"):
         diagnose.run(sets, **{**settings, "k": 2})
 
 

@@ -101,7 +101,7 @@ class Broken(Absent):
         raise RuntimeError("no such\nkernel")
 
 
-def test_what_cannot_be_loaded_is_a_row_and_no_error(views, tmp_path, monkeypatch):
+def test_a_system_that_cannot_be_loaded_is_a_row(views, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.delenv("MANYMATCH_WEIGHTS", raising=False)
     without = Matcher("superpoint", device="cpu", offline=True)
@@ -233,7 +233,7 @@ def test_rows_of_two_environments_meet_by_the_command(folder, tmp_path, monkeypa
     assert there["ours-classic"]["sets"][name]["environment"] is None
 
 
-def test_places_are_by_value_and_leave_out_who_does_not_take_part():
+def test_ranking_is_by_value_and_skips_specialists():
     assert q4.ranked([3.0, None, 5.0, 5.0, 1.0]) == [2, None, 1, 1, 3]
     assert q4.ranked([]) == []
 

@@ -79,7 +79,7 @@ def _chosen(name: str, root: Path | None) -> SetSettings:
         )
     found = registry.find(name)
     if found is None:
-        # A folder without a list is one whose parts are told; any other name is refused.
+        # For a folder without a list the missing parts are shown; any other name is refused.
         found = registry.settings_of("folder" if Path(name).is_dir() else name, Path(name))
     if root is not None:
         raise ValueError(

@@ -150,7 +150,7 @@ def run(
             longest=(longest0, longest1),
             **runtime,
         )
-    # Graphs and synthetic scenes have their candidates, whatever the preset.
+    # Graphs and synthetic scenes come with candidates, so the preset does not matter there.
     if not as_json and any(isinstance(source, ImageGraphs) for source in sources):
         for note in config.notes:
             print_plain(note, style="dim")
@@ -214,7 +214,7 @@ def _config(protocol: str | None, settings: dict[str, Any]) -> MatcherConfig:
 
 
 def _num_not_run(results: Iterable[RunResult]) -> int:
-    """Count the pairs of a set that could not be run, by whatever method."""
+    """Count the pairs of a set that could not be run with at least one method."""
     return len({r["index"] for one in results for r in one.records if "error" in r})
 
 

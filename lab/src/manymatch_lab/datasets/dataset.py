@@ -50,7 +50,7 @@ class DepthView:
     Raises
     ------
     ValueError
-        If the shapes do not fit each other or `to_common` is no rigid map.
+        If the shapes do not fit each other or `to_common` is not a rigid map.
     """
 
     depth: NDArray[np.float32]

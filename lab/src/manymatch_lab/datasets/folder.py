@@ -50,7 +50,7 @@ _LAYOUT = Layout(
             optional=True,
         ),
         LayoutPart(
-            "the depth's camera, if it is another one: K_depth, T_depth_to_rgb, depth_unit_m",
+            "the depth camera, if it is another: K_depth, T_depth_to_rgb, depth_unit_m",
             ("cameras.json",),
             optional=True,
         ),

@@ -313,7 +313,7 @@ def _read_records(path: Path) -> dict[str, dict[str, Any]]:
         records = json.loads(data)
         found = {str(record["filename"]): record for record in records}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        reason = f"it is no list of images: {type(error).__name__} {error}"
+        reason = f"it is not a list of images: {type(error).__name__} {error}"
         raise unreadable(path, _ANNOTATIONS, reason) from error
     if len(found) != len(records):
         raise unreadable(path, _ANNOTATIONS, "it has a file name twice")

@@ -43,18 +43,10 @@ _SPARE = 4
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One pair of a list.
+    """One pair of a list: its images, in the order of the line, and their (height, width).
 
-    Attributes
-    ----------
-    first, second : str
-        Images in the order of the line.
-    angle, text : float and str
-        Degrees, and as they were written.
-    size1, size2 : (int, int)
-        Height and width of the images.
-    swapped : bool
-        Whether the images are in the other order than in the source.
+    The angle is in degrees, and `text` has it as it was written; `swapped` says whether the images
+    are in the other order than in the source.
     """
 
     first: str
@@ -300,18 +292,9 @@ def _files(rows: Rows, partition: dict[str, str], views: dict[str, Annotation]) 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ObjectPairs:
-    """All pairs of one object.
+    """All pairs of one object: images (E,) by index, and the angle in degrees, in [0, 120).
 
-    Attributes
-    ----------
-    name : str
-        The object.
-    first, second : (E,) int64
-        Images of the pairs, by index.
-    angle : (E,) float64
-        Angle between the views in degrees, in [0, 120).
-    tags : (N, 3) int64
-        Of every image: training tag, camera model and size, as numbers.
+    `tags` (N, 3) has the training tag, camera model and size of every image, as numbers.
     """
 
     name: str
@@ -335,22 +318,10 @@ def split_object(
 ) -> tuple[BoolArray, list[IndexArray]]:
     """Divide the images of an object and choose its pairs.
 
-    Parameters
-    ----------
-    pairs : ObjectPairs
-        The pairs to choose from.
-    quota : three int
-        Pairs of each bin, in each pool.
-    size : int
-        Images of the first pool: half of them, rounded up or down.
-    rng : Generator
-        Source of all choices.
-
-    Returns
-    -------
-    (N,) bool, list of two (M,) int64
-        Whether an image is in the first pool; the pairs of both pools, by index, with equal
-        histograms of the angle. If nothing keeps all limits, the error names object and bin.
+    `quota` is the number of pairs of each bin, in each pool; `size` is the number of images of the
+    first pool: half of them, rounded up or down. Returns whether an image is in the first pool,
+    (N,), and the pairs of both pools, by index, with equal histograms of the angle. If nothing
+    keeps all limits, the error names object and bin.
     """
     deals = [_exchange(pairs, quota, _deal(pairs.tags, size, rng), rng) for _ in range(_DEALS)]
     deals.sort(key=lambda deal: deal[0])

@@ -151,7 +151,7 @@ def read_set_file(path: object) -> SetSettings:
     Raises
     ------
     ValueError
-        If it is no such file, in one sentence that names the key.
+        If it is not such a file, in one sentence that names the key.
     """
     source = as_path(path)
     text = read_text(source, _WANT)

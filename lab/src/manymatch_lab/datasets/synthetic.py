@@ -147,32 +147,13 @@ CONFIGS = {
 class Scene:
     """A synthetic pair of views and everything that is true about it.
 
-    Attributes
-    ----------
-    graph : AssociationGraph
-        Mutual k-nearest candidates of the descriptors, in edge order.
-    camera0, camera1 : Camera
-        The calibrated cameras.
-    pose : RelativePose
-        The true pose, camera 0 to camera 1, with a unit translation.
-    baseline : float
-        Distance between the cameras in scene units; 0 for a pure rotation.
-    true_matches : (M, 2) int64
-        Keypoints of image 0 and image 1 that show the same 3D point, by increasing first index.
-        They need not all be candidates.
-    points3d : (M, 3) float64
-        The 3D points of ``true_matches`` in camera 0, in scene units.
-    is_true : (E,) bool
-        Edges of the graph that are true matches.
-    descriptors0, descriptors1 : (N0, D), (N1, D) float64
-        Descriptors of unit length.
-    row0, row1 : (N0,), (N1,) int64
-        The row a keypoint belongs to, -1 for none. Rows are numbered alike in both images, hub rows
-        after full rows.
-    row_direction : (3,) float64
-        Unit direction of the rows in camera 0.
-    config, seed : SceneConfig, int
-        What the scene was made from.
+    The graph has the mutual k-nearest candidates of the unit descriptors; `is_true` (E,) marks its
+    edges that are true matches. The pose, camera 0 to camera 1, has a unit translation; `baseline`
+    is the distance between the cameras in scene units. `true_matches` (M, 2) are all keypoints that
+    show the same 3D point, by increasing first index, and `points3d` (M, 3) these points in camera
+    0; they need not all be candidates. `row0` and `row1` are the row a keypoint belongs to, -1 for
+    none, numbered alike in both images, hub rows after full rows; `row_direction` (3,) is the unit
+    direction of the rows in camera 0.
     """
 
     graph: AssociationGraph
@@ -206,20 +187,10 @@ class Scene:
 
 
 def make_scene(config: SceneConfig = EASY, seed: int = 0) -> Scene:
-    """Make one scene.
+    """Make one scene, a function of ``config`` and ``seed`` (zero or more) only.
 
-    Parameters
-    ----------
-    config : SceneConfig
-        What the scene looks like; ``ORDERING``, ``CONTROL``, ``PLANAR``, ``LOW_PARALLAX``, ``EASY``
-        and ``DEMO`` are ready made.
-    seed : int
-        Zero or more. The scene is a function of ``config`` and ``seed`` only.
-
-    Raises
-    ------
-    ValueError
-        If the seed is negative, or if the two cameras hardly see the same points.
+    ``ORDERING``, ``CONTROL``, ``PLANAR``, ``LOW_PARALLAX``, ``EASY`` and ``DEMO`` are ready made.
+    Cameras that hardly see the same points are a `ValueError`.
     """
     integer(seed, "seed", 0)
     # One stream each, so that changing what descriptors look like leaves the geometry as it is.

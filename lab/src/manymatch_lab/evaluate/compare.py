@@ -210,7 +210,7 @@ def _runs(
 
 
 def _method(folder: Path) -> str:
-    """Name a method as the folder of its run does, which tells rank-one candidates apart."""
+    """Name a method as the folder of its run does: "rank-one-" marks rank-one candidates."""
     return folder.resolve().name
 
 
@@ -236,7 +236,7 @@ def _short(difference: Spread) -> str:
 def _compare(name: str, a: RunResult, b: RunResult) -> SetComparison:
     if a.header["config"]["seeds"] != b.header["config"]["seeds"]:
         raise ValueError(
-            f"second must have as many repetitions as first on {name}, "
+            f"second must have the number of repetitions of first on {name}, "
             f"{a.header['config']['seeds']}, got {b.header['config']['seeds']}"
         )
     # The names guard against another list; a pair that could not be read may lack them.

@@ -69,16 +69,10 @@ def estimate_with_poselib(
 ) -> BaselineResult:
     """Estimate a pose with ``poselib.estimate_relative_pose``, an LO-RANSAC.
 
-    Parameters
-    ----------
-    graph : AssociationGraph
-        Candidates; every edge counts as a correspondence of its own.
-    camera0, camera1 : Camera, (3, 3) matrix, dict or pycolmap.Camera
-        Cameras, with the distortion models PoseLib knows. The unknown focal length of two equal
-        cameras is found by ``poselib.estimate_shared_focal_relative_pose``; there is no pose if
-        they are not equal.
-    options : Options, optional
-        Threshold, iterations, confidence, safety and seed are used; the rest has no counterpart.
+    Every edge of the graph counts as a correspondence of its own. Cameras may have the distortion
+    models that PoseLib knows; the unknown focal length of two equal cameras is found by
+    ``poselib.estimate_shared_focal_relative_pose``, and there is no pose if they are not equal. Of
+    the options, threshold, iterations, confidence, safety and seed are used.
     """
     poselib = require("poselib", "this estimator", "baselines")
     settings = checked_options(options)
@@ -130,18 +124,10 @@ def estimate_with_opencv(
 ) -> BaselineResult:
     """Estimate a pose with ``cv2.findEssentialMat`` (USAC) and ``cv2.recoverPose``.
 
-    OpenCV has no lower limit of iterations and does not report their number. With
-    ``min_iterations == max_iterations`` the confidence is set to 1, so that only the upper limit
-    ends the search.
-
-    Parameters
-    ----------
-    graph, camera0, camera1
-        As in `estimate_with_poselib`; points are undistorted before OpenCV sees them.
-    options : Options, optional
-        Threshold, max_iterations, confidence and seed are used.
-    variant : {"magsac", "accurate"}
-        MAGSAC++ scoring and optimisation, or MSAC with graph-cut optimisation.
+    The variant is "magsac" (MAGSAC++ scoring and optimisation) or "accurate" (MSAC with graph-cut
+    optimisation). Points are undistorted before. OpenCV has no lower limit of iterations and does
+    not report their number. With ``min_iterations == max_iterations`` the confidence is set to 1,
+    so that only the upper limit ends the search.
     """
     if variant not in {"magsac", "accurate"}:
         raise ValueError(f"variant must be one of magsac, accurate, got {variant!r}")

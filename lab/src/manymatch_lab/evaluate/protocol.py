@@ -15,7 +15,7 @@ from manymatch_lab.checks import choice, count
 
 #: Name of the paper's protocol on the command line.
 PAPER_NAME = "paper"
-# Where the weights are is no part of a protocol, but whether there are any is.
+# A protocol does not say where weights are, but it does say whether there are any.
 _WEIGHTS = ("weights", "detector_weights")
 _RANDOM = "random"
 # What the paper gives as a number and a configuration may leave to the detector.
@@ -99,7 +99,7 @@ def checked_protocol(name: object) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class RecordedRun:
-    """What is recorded of one run, to be compared with a protocol.
+    """The record of one run, to be compared with a protocol.
 
     `source` and `config` are those of the header of the run, in JSON types; graphs of the user's
     own may have any source. `wanted` is the configuration that the protocol has, in the same form,

@@ -66,7 +66,7 @@ COLUMNS: dict[str, type] = {
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """What is done with every pair.
+    """How every pair is run.
 
     Parameters
     ----------
@@ -155,14 +155,9 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True)
 class PaperRun:
-    """A run as the paper's protocol has it, by default with its practical configuration.
+    """A run as the paper's protocol has it, by default its practical configuration.
 
-    Attributes
-    ----------
-    config : RunConfig
-        What is done with every pair.
-    presets : tuple of str
-        Features that it may have.
+    `presets` are the features that it may have.
     """
 
     config: RunConfig = RunConfig(PAPER.method, PAPER.association, PAPER.options, PAPER.seeds)

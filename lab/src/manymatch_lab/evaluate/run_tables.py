@@ -96,7 +96,7 @@ def _run_notes(runs: Sequence[RunResult]) -> list[str]:
 
 
 def _hidden_notes(config: Mapping[str, Any]) -> list[str]:
-    """Say of which images the focal length was hidden and shared."""
+    """Say that cameras were hidden, and which images share a focal length."""
     if not config.get("unknown_focal", False):
         return []
     shared = {

@@ -57,7 +57,7 @@ class Cell:
 class Table:
     """A titled table, its first column left-aligned, the others right-aligned.
 
-    Every row has as many cells as the header. The notes are sentences below the table.
+    Every row has one cell a column of the header. The notes are sentences below the table.
     """
 
     title: str

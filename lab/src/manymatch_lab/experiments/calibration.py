@@ -218,7 +218,7 @@ def _reliability(
 ) -> dict[str, Any] | None:
     """Pool matches of sets, or a part of them; None without any.
 
-    All that is said of a pair, by any repetition and representation, is resampled together, within
+    The matches of a pair, of all repetitions and representations, are resampled together, within
     its set.
     """
     columns: list[list[Any]] = [[], [], [], []]
@@ -388,8 +388,9 @@ def _part_table(data: dict[str, Any]) -> Table:
         header,
         rows,
         [
-            "A probability is that of a match, whether or not the pose is right: what is said of "
-            "the matches of wrong poses counts. One pair alone has no interval, [–]."
+            "A probability is that of a match, whether or not the pose is right: matches of wrong "
+            "poses count."
+            " One pair alone has no interval, [–]."
         ],
     )
 

@@ -45,7 +45,7 @@ APART_PX = 10.0
 
 # The false candidate of the example is further than this from the match, in pixels.
 _OTHER_PX = 40.0
-# What is drawn around a point must lie in the image.
+# Room that the drawing around a point needs inside the image.
 _MARGIN_PX = 40
 # Half the height of the enlarged surroundings in pixels, and how much wider they are.
 _HALF_PX, _WIDE = 28, 1.75

@@ -168,7 +168,7 @@ def _recall_table(entry: dict[str, Any], k: int, where: str) -> Table:
 
 
 def _equal_table(entry: dict[str, Any], k: int, where: str) -> Table:
-    """Recall where each operator has as many edges as mutual association has at K."""
+    """Recall at the number of edges that mutual association has at K."""
     ks = [n for n in _SHOWN_KS if n <= k]
     rows: list[list[str | Cell]] = []
     for place, info in dense_pairs.filled_bins(entry):

@@ -302,7 +302,7 @@ def _environment_text(environment: dict[str, Any]) -> str:
 
 
 def _marks(data: dict[str, Any]) -> dict[str, int]:
-    """Give every other environment of a table a number, by what is said of it below."""
+    """Give the other environments of a table numbers, by their footnotes."""
     texts = [
         _environment_text(found["environment"])
         for row in data["rows"]

@@ -116,23 +116,10 @@ def reliability(
 ) -> Reliability:
     """Compare probabilities with what turned out to be true, in bins of equal width.
 
-    Parameters
-    ----------
-    probability : (M,) array
-        What was said, in [0, 1]; at least one entry.
-    truth : (M,) bool array
-        What is so.
-    bins : int
-        Number of bins.
-    groups : (M,) array of labels, optional
-        Entries that belong together, such as the matches of one pair of images, which are true or
-        false together. Whole groups are resampled, with replacement, for the intervals; without
-        groups there are none, nor with one group only.
-    strata : (M,) array of labels, optional
-        Groups are resampled within their stratum, such as a data set. The same label of a group
-        in two strata means two groups.
-    resamples, seed : int
-        How often to resample, and with which random numbers.
+    `groups` are labels (M,) of entries that belong together, such as the matches of one pair of
+    images, which are true or false together. Whole groups are resampled for the intervals, within
+    their stratum, such as a data set, where `strata` (M,) are given; without groups there are no
+    intervals, nor with one group only.
 
     Notes
     -----

@@ -41,15 +41,9 @@ _PIXELS = "an (M, 2) array of pixels"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Correspondences:
-    """Pairs of points, best first.
+    """Pairs of points (M, 2), best first, in pixels of the images as they were given.
 
-    Attributes
-    ----------
-    points0, points1 : (M, 2) float64 ndarray
-        Pixels (x, y) of the two images as they were given; the centre of the top-left pixel is
-        (0, 0).
-    scores : (M,) float64 ndarray
-        How sure the matcher is, falling; comparable within one pair only.
+    The centre of the top-left pixel is (0, 0). Scores (M,) are comparable within one pair only.
     """
 
     points0: FloatArray

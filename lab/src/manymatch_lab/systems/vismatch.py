@@ -253,7 +253,7 @@ def mast3r_input(
 ) -> tuple[NDArray[np.uint8], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
     """Resize and crop an image as MASt3R's own loader does.
 
-    The longer edge becomes 512 pixels; around the centre as many whole patches are kept as fit,
+    The longer edge becomes 512 pixels; around the centre all whole patches that fit are kept,
     and of a square image the middle three quarters of its height. Returns what the network sees,
     and a function that maps (M, 2) pixels of it to those of the image.
     """
