@@ -185,7 +185,7 @@ def index(root, **arrays):
         (lambda root: index(root, name=np.zeros((3, 4))), "name is float64"),
         (lambda root: index(root, name=np.array(3)), "name is int64 of shape ()"),
         (lambda root: index(root, rel_pose=np.zeros((2, 12))), "rel_pose is float64 of shape"),
-        (lambda root: index(root, rel_pose=np.full((3, 12), np.nan)), "pair 1: R must hold finite"),
+        (lambda root: index(root, rel_pose=np.full((3, 12), np.nan)), "pair 1: t must hold finite"),
         (lambda root: index(root, rel_pose=np.ones((3, 12))), "R must be a rotation"),
         (lambda root: np.savez(root / "test.npz", rel_pose=1), "lacks the array 'name'"),
         (lambda root: np.savez(root / "test.npz", name=1), "lacks the array 'rel_pose'"),
