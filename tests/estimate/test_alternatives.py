@@ -66,7 +66,7 @@ def test_probabilities_and_matches(kind):
 
 
 @pytest.mark.parametrize("kind", alternatives.SCENES)
-def test_neither_of_two_poses_is_called_sure(kind):
+def test_pose_with_equal_alternative_is_not_called_solved(kind):
     # What is stated for the true pose is about one half, chosen or not.
     cases = list(scene_cases(kind, 15))
     stated = [case.probability[case.right] for case in cases if case.right >= 0]

@@ -98,7 +98,7 @@ def test_contract(seed, ranked):
     assert estimate.method == "auto"
 
 
-def test_similarity_and_guidance_play_no_part():
+def test_similarity_and_guidance_do_not_matter():
     graph = synthetic_graph(3).graph
     similarity = np.random.default_rng(0).random(graph.num_edges)
     given = with_graph(graph, similarity=similarity)
@@ -130,7 +130,7 @@ def test_inliers_beyond_the_considered_edges_are_reported():
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_first_edges_that_all_touch_one_keypoint(side):
+def test_first_edges_may_all_touch_one_keypoint(side):
     synthetic = true_scene(8, 80)
     rng = np.random.default_rng(8)
     hub = CONSIDERED + 10
@@ -217,7 +217,7 @@ def test_wrong_edges_around_the_true_ones_are_left_alone():
     assert estimate.match_probability[true].mean() > estimate.match_probability[~true].mean()
 
 
-def test_without_everything_the_search_is_the_papers():
+def test_search_equals_the_paper_with_all_parts_disabled():
     for seed in range(8):
         graph = synthetic_graph(30 + seed, 90, candidates=3, first=0.6, noise=0.4).graph
         settings = options(seed=seed, disable=tuple(AUTO_PARTS))
@@ -229,7 +229,7 @@ def test_without_everything_the_search_is_the_papers():
         assert bare.cardinality >= paper.cardinality
 
 
-def test_bits_of_the_core_are_those_of_the_names():
+def test_bits_of_disabled_parts_match_their_names():
     for bit, name in enumerate(AUTO_PARTS):
         core = core_options(options(disable=(name,)))
         assert core.disable == 1 << bit

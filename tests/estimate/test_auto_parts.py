@@ -60,7 +60,7 @@ def two_motions():
 
 
 @pytest.mark.parametrize("name", ["ranks", "weights"])
-def test_of_two_motions_the_better_founded_wins(name):
+def test_motion_with_better_ranked_edges_wins(name):
     # The last stage weighs by prior too, and would find the better founded motion without them.
     graph, better, larger = two_motions()
     yes, no = with_and_without(name, graph, ("residuals",), min_iterations=2000, pool_size=2000)

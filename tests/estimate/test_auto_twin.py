@@ -174,7 +174,7 @@ def test_more_edges_than_are_considered():
         if named is None:
             assert len(loop.wide) == constant("kConsideredEdges")
             assert len(loop.edges) == constant("kSearchedEdges")
-        else:  # what is named is looked at wherever it stands
+        else:  # proposals are used wherever they stand
             assert len(loop.wide) == constant("kConsideredEdges") + 40
             assert loop.proposals.sum() == 540 < len(loop.edges) < len(loop.wide)
 

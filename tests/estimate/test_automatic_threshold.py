@@ -101,7 +101,7 @@ def test_pixels_of_another_size(method):
         assert scaled.noise_px == pytest.approx(4.0 * small.noise_px, rel=1e-4)
 
 
-def test_a_graph_that_has_no_pose():
+def test_graph_without_pose_has_a_finite_threshold():
     graph = manymatch.AssociationGraph(np.zeros((3, 2)), np.zeros((3, 2)), [(0, 0), (1, 1)])
     estimate = manymatch.estimate_relative_pose(graph, K, K, options=AUTO)
     assert not estimate.success
@@ -126,7 +126,7 @@ def test_options_round_trip():
         Options(threshold_px="automatic")
 
 
-def test_without_the_working_size_large_images_were_reduced():
+def test_threshold_of_large_images_assumes_reduced_working_size():
     graph = noisy(41, 0.3).graph
     large = with_graph(graph, points0=4.0 * graph.points0, points1=4.0 * graph.points1)
     camera = np.diag([4.0, 4.0, 1.0]) @ K

@@ -1,4 +1,4 @@
-"""How sure an estimate is: verdicts, the probability of the pose, and input that is no scene."""
+"""How sure an estimate is: verdicts, the probability of the pose, and input that shows no scene."""
 
 import dataclasses
 import json
@@ -134,7 +134,7 @@ def test_a_plane_is_seen_and_called_ambiguous_only_if_a_second_pose_fits(method)
     assert verdicts & {"solved", "likely"}
 
 
-def test_depth_is_no_plane():
+def test_scene_with_depth_is_not_planar():
     assert solve_scene(EASY, 4)[2].planar < 0.5
 
 
@@ -148,7 +148,7 @@ def test_matches_that_hardly_determine_the_pose_are_not_solved():
     assert any(sure.reason.startswith("The matches determine") for sure in verdicts)
 
 
-# Input that is no scene
+# Input that shows no scene
 
 
 def graph_of(points0, points1, edges):
@@ -169,7 +169,7 @@ def test_a_failed_estimate_is_failed():
     assert "\n" not in str(sure)
 
 
-def test_five_matches_say_nothing():
+def test_five_matches_are_uncertain():
     scene = make_scene(EASY, 0)
     matches = scene.true_matches[:5]
     estimate, sure = solve(
@@ -231,7 +231,7 @@ def test_an_estimate_can_be_pickled_and_assessed():
     assert "_graph" not in repr(estimate)
 
 
-def test_it_depends_on_the_input_and_the_seed_only():
+def test_confidence_depends_on_input_and_seed_only():
     _, estimate, first = solve_scene(ORDERING, 5)
     solve_scene(EASY, 1)
     again = assess(estimate)
@@ -451,7 +451,7 @@ def record(scene, method, graph=None, cameras=None, options=QUICK):
 
 @settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), power=st.sampled_from([-3, -1, 1, 4]), method=methods)
-def test_pixels_may_be_of_any_size(seed, power, method):
+def test_confidence_does_not_depend_on_pixel_size(seed, power, method):
     scene = make_scene(EASY, seed)
     s = 2.0**power  # exact in binary, so that even rounding stays the same
     K = scene.camera0.K
@@ -471,7 +471,7 @@ def test_pixels_may_be_of_any_size(seed, power, method):
 
 @settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), config=st.sampled_from([EASY, ORDERING]), method=methods)
-def test_swapping_the_images_tells_the_same(seed, config, method):
+def test_swapped_images_have_the_same_confidence(seed, config, method):
     scene = make_scene(dataclasses.replace(config, noise_px=0.4), seed)
     graph = scene.graph
     swapped = manymatch.AssociationGraph(

@@ -71,7 +71,7 @@ def test_any_number_of_threads_gives_the_same_bits(guidance):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_history_does_not_matter(method):
+def test_earlier_calls_do_not_matter(method):
     graphs = [make_graph(seed, n=40 + 30 * seed) for seed in range(5)]
     first = [run(graph, method, OPTIONS) for graph in graphs]
     again = [run(graph, method, OPTIONS) for graph in graphs]

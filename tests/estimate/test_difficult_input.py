@@ -107,7 +107,7 @@ def test_pure_rotation_gives_no_confident_pose(method):
     edges = np.column_stack([np.arange(100)] * 2)
     graph = AssociationGraph(pixels(x0), pixels(rays[:, :2] / rays[:, 2:]), edges)
     estimate = manymatch.estimate_relative_pose(graph, K, K, method, options=OPTIONS)
-    # The rotation can be known, the translation cannot; whoever reads the estimate is told.
+    # The rotation can be known, the translation cannot: the estimate reports low parallax.
     assert estimate.low_parallax or not estimate.success
     if estimate.success:
         assert angle_between(estimate.pose.R, R) < np.radians(0.2)

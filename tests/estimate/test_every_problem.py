@@ -1,6 +1,6 @@
 """What holds for the estimator of every geometric problem (tests/support/synthetic_problems.py).
 
-What is particular to a problem is in a file of its own; relative poses have several.
+Each problem has a file with its own tests; relative poses have several.
 """
 
 import numpy as np

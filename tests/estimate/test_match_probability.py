@@ -159,7 +159,7 @@ def test_nothing_matched():
 
 
 @given(SEEDS, st.randoms(use_true_random=False))
-def test_order_and_numbering_play_no_part(seed, random):
+def test_order_and_numbering_do_not_matter(seed, random):
     ends, rank, kept, distance, inliers, matched = case = random_case(seed)
     order = np.array(random.sample(range(len(ends)), len(ends)), dtype=int)
     place = np.empty(len(ends), np.int64)
@@ -181,7 +181,7 @@ def test_order_and_numbering_play_no_part(seed, random):
 
 
 @given(SEEDS, st.integers(0, 10_000), st.sampled_from([0, 1]))
-def test_a_competitor_never_raises_it(seed, pick, side):
+def test_competitor_never_raises_probability(seed, pick, side):
     # An inlier that competes with nobody moves to the keypoint of a match; all counts stay.
     ends, rank, kept, distance, inliers, matched = random_case(seed)
     loners = np.setdiff1d(np.flatnonzero(inliers), matched)
@@ -200,7 +200,7 @@ def test_a_competitor_never_raises_it(seed, pick, side):
 
 
 @given(SEEDS, st.integers(0, 10_000), st.integers(0, 10_000))
-def test_a_better_level_never_lowers_it(seed, a, b):
+def test_better_level_never_lowers_probability(seed, a, b):
     # Two matches trade their levels; all counts stay, and matches do not compete.
     ends, rank, kept, distance, inliers, matched = random_case(seed)
     if rank is None or len(matched) < 2:
@@ -222,7 +222,7 @@ def test_a_better_level_never_lowers_it(seed, a, b):
 
 
 @given(SEEDS)
-def test_more_wrong_candidates_around_never_raise_it(seed):
+def test_more_wrong_candidates_never_raise_probability(seed):
     # Candidates near the pose but beyond the threshold tell how many are within it by chance. For
     # a match without competitors nothing else changes when there are more of them.
     ends, rank, kept, distance, inliers, matched = case = random_case(seed)
@@ -281,14 +281,14 @@ def pooled(config, seeds, settings):
         SceneConfig(num_points=60, num_outliers=200, descriptor_noise=0.6),
     ],
 )
-def test_the_mean_is_near_the_true_share(config):
+def test_mean_probability_is_near_the_true_share(config):
     settings = manymatch.Options(threshold_px=1.5, max_iterations=3000)
     probability, truth = pooled(config, range(8), settings)
     assert len(truth) > 400
     assert abs(probability.mean() - truth.mean()) < 0.08
 
 
-def test_where_there_is_no_motion_little_is_believed():
+def test_probabilities_are_low_without_motion():
     for seed in range(4):
         graph = wrong_scene(seed, 150).graph
         settings = manymatch.Options(max_iterations=2000)

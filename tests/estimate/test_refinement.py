@@ -142,7 +142,7 @@ def test_unweighted_cauchy_minimum_equals_poselib():
     [(_core.local_refine, 5.0, "truncated"), (_core.final_polish, 1.0, "cauchy")],
     ids=["local_refine", "final_polish"],
 )
-def test_gathering_and_weights_follow_the_rules(function, limit, loss):
+def test_gathered_edges_and_weights_follow_the_rules(function, limit, loss):
     rng = np.random.default_rng(7)
     for _ in range(60):
         problem = random_problem(rng, n=int(rng.integers(6, 40)), noise=0.8)

@@ -70,7 +70,7 @@ def same(first, second):
     )
 
 
-def test_what_holds_a_graph_is_taken_for_it():
+def test_candidates_are_accepted_as_graphs():
     graph, size = (
         AssociationGraph.from_matches(*np.random.default_rng(0).random((2, 20, 2))),
         (9, 9),
@@ -324,7 +324,7 @@ def test_guidance_zero_ignores_the_ranks():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_best_model_that_comes_late_ends_the_search_where_it_was_found(method):
+def test_late_best_model_ends_the_search(method):
     for seed in range(4):
         problem = random_problem(np.random.default_rng([seed, 77]), n=60, max_degree=3)
         options = manymatch.Options(
@@ -418,7 +418,7 @@ def control():
 
 @pytest.mark.parametrize(("worse", "better"), [("cm", "hcm"), ("hcm", "mcm"), ("cm", "hcm-mcm")])
 @pytest.mark.statistics
-def test_rows_separate_the_scorers(ordering, worse, better):
+def test_repeated_rows_separate_the_scores(ordering, worse, better):
     gain = paired_bootstrap_interval(ordering[better], ordering[worse], np.mean)
     assert gain.low > 0.0
 

@@ -76,7 +76,7 @@ def test_law_with_proposals_is_that_of_the_smaller_graph():
     assert merged_chi_square([counts[o] for o in outcomes], expected) > SMALLEST_P_VALUE
 
 
-def test_left_vertices_are_uniform_whatever_their_degree():
+def test_left_vertices_are_drawn_uniformly_for_any_degree():
     rng = np.random.default_rng(2)
     degrees = [1, 1, 2, 3, 5, 8, 13, 1, 2, 4]
     edges = np.array(

@@ -53,7 +53,7 @@ def trust_by_definition(source, prior, squared, dimensions):
 
 
 @given(st.integers(1, 70), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3), st.data())
-def test_trust_is_what_it_is_defined_as(edges, sources, models, dimensions, data):
+def test_trust_equals_its_definition(edges, sources, models, dimensions, data):
     source = data.draw(arrays(np.int32, edges, elements=st.integers(0, sources - 1)))
     prior = data.draw(arrays(np.float64, edges, elements=st.sampled_from([0.06, 0.15, 0.3])))
     values = st.sampled_from([0.1, 0.5, 2.0, 30.0, 100.0, 400.0])
@@ -105,7 +105,7 @@ def test_which_edges_are_considered(known, count):
 
 
 @given(listed_edges(), st.integers(0, 45))
-def test_the_order_of_a_merged_graph_is_the_one_that_counts(known, count):
+def test_order_of_merged_graph_decides_which_edges_are_considered(known, count):
     edges, rank, _, belief = known
     points = np.zeros((len(edges), 2))
     graph = manymatch.AssociationGraph(points, points, edges, rank=rank, prior=belief)

@@ -194,7 +194,7 @@ def _distances(F, graph, matches):
     )
 
 
-def test_what_is_shared_by_default():
+def test_focal_is_shared_by_default_for_equal_sizes():
     def shares(first, second, **keywords):
         graph, _, _ = made(10, 900.0, n=60, wrong=0)
         found = manymatch.estimate_relative_pose(graph, first, second, **keywords)

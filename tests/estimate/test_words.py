@@ -133,7 +133,7 @@ def test_focal_lengths_of_an_absolute_pose_and_known_ones(estimate):
     assert words.focal_texts(estimate) == {}
 
 
-def test_a_failure_is_said_once(scene):
+def test_reason_of_failure_appears_once(scene):
     graph = scene.graph.head(1)
     failed = estimate_relative_pose(graph, scene.camera0, scene.camera1)
     confidence = assess(failed)
@@ -175,7 +175,7 @@ def said_of(estimate, graph, confidence, verdict):
 
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
-def test_the_verdict_is_the_only_opinion(scene, estimate, confidence, verdict):
+def test_doubtful_verdicts_omit_claims_that_need_a_right_pose(scene, estimate, confidence, verdict):
     """What holds only if the pose is right is not said beside a verdict that doubts it."""
     first, *others = said_of(with_alternatives(estimate), scene.graph, confidence, verdict)
     assert first == f"{verdict.capitalize()}: It is so."
@@ -197,7 +197,7 @@ def test_the_verdict_is_the_only_opinion(scene, estimate, confidence, verdict):
 
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
-def test_alternatives_are_said_where_the_pose_is_ambiguous(scene, estimate, confidence, verdict):
+def test_alternatives_are_listed_for_ambiguous_poses(scene, estimate, confidence, verdict):
     several = with_alternatives(estimate, (0.4, 0.004))
     said = [s for s in said_of(several, scene.graph, confidence, verdict) if s.startswith("Or ")]
     if verdict != "ambiguous":
@@ -286,7 +286,7 @@ def looking(towards, angle):
     ],
 )
 @pytest.mark.parametrize("camera", [np.eye(3), turn(DOWN, 30), turn((0.6, 0.8, 0), -170)])
-def test_where_the_camera_went_does_not_depend_on_how_it_is_turned(centre, text, camera):
+def test_translation_words_do_not_depend_on_rotation(centre, text, camera):
     assert describe_translation(pose_of(camera, centre)) == text
 
 
@@ -304,7 +304,7 @@ def test_where_the_camera_went_does_not_depend_on_how_it_is_turned(centre, text,
         ((0.96, 0.28, 0), "turned 20.0° about a slanted axis, mostly to the right and down"),
     ],
 )
-def test_a_camera_that_looks_elsewhere(towards, text):
+def test_rotation_words(towards, text):
     assert describe_rotation(pose_of(looking(towards, 20))) == text
 
 
@@ -562,7 +562,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("problem", MODELS)
-def test_every_problem_is_said(estimate, confidence, problem):
+def test_sentences_of_every_problem(estimate, confidence, problem):
     model, sentence, other = MODELS[problem]
     alternative = Alternative(model, 0.25, 2, np.array([[0, 0], [1, 1]]), 3.0)
     dimensions = {"absolute": (2, 3), "rigid": (3, 3), "similarity": (3, 3)}.get(problem, (2, 2))

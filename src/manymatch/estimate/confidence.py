@@ -137,7 +137,7 @@ class Confidence:
         return f"Confidence({text})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields as plain values for JSON; what is not finite is None."""
+        """Return all fields as values for JSON; numbers that are not finite are None."""
         return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
 

@@ -60,8 +60,8 @@ def estimate_fundamental(
 ) -> FundamentalEstimate:
     """Estimate the fundamental matrix of two images from candidate correspondences.
 
-    For pinhole cameras of which nothing is known. With known cameras, or where only the focal
-    length is unknown, `estimate_relative_pose` is far more accurate.
+    For unknown pinhole cameras. With known cameras, or if only the focal length is unknown,
+    `estimate_relative_pose` is far more accurate.
 
     Parameters
     ----------

@@ -68,6 +68,11 @@ class RelativePoseEstimate(PoseEstimate):
         """Both cameras."""
         return self.camera0, self.camera1
 
+    @property
+    def working_scale(self) -> WorkingScale | None:
+        """As given to `estimate_relative_pose`."""
+        return self._pair.working_scale
+
     def __repr__(self) -> str:
         low = f"; low parallax ({self.parallax_deg:.2f} deg)" if self.low_parallax else ""
         return f"{super().__repr__()[:-1]}{low})"

@@ -82,8 +82,8 @@ class Estimate:
     matches : (M, 2) int64 ndarray
         Resolved 1-to-1 correspondences ``(index into points0, index into points1)``: a maximum
         matching of the inlier edges, of all maximum ones that with the least sum of squared
-        residuals; with method "auto" what is known of an edge counts beside its residual. In the
-        order of the graph's edges.
+        residuals; with method "auto" the prior of an edge counts beside its residual. In the order
+        of the graph's edges.
     match_probability : (M,) float64 ndarray or None
         Probability that each of the matches is right, aligned with `matches`; None for methods
         other than "auto".
@@ -254,7 +254,7 @@ class Estimate:
 
 
 def plain(value: Any) -> Any:
-    """Turn poses, arrays and numbers into values for JSON; what is not finite becomes None."""
+    """Turn poses, arrays and numbers into values for JSON, and infinite ones and NaN into None."""
     if isinstance(value, RelativePose | AbsolutePose):
         return {"R": value.R.tolist(), "t": value.t.tolist()}
     if isinstance(value, np.ndarray | np.generic):

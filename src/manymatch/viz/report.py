@@ -517,9 +517,9 @@ def _python_code(
     options = ", ".join(f"{name}={value!r}" for name, value in estimate.options.to_dict().items())
     lines += [f"options = mm.Options({options})", "estimate = mm.estimate_relative_pose("]
     lines.append(f'    graph, camera0, camera1, method="{estimate.method}", options=options,')
-    scale = estimate._pair.working_scale  # noqa: SLF001
-    if scale is not None:
-        lines.append(f"    working_scale={tuple(np.asarray(s).tolist() for s in scale)},")
+    if estimate.working_scale is not None:
+        scale = tuple(np.asarray(s).tolist() for s in estimate.working_scale)
+        lines.append(f"    working_scale={scale},")
     if shared_focal is not None:
         lines.append(f"    shared_focal={shared_focal},")
     lines.append(")")
