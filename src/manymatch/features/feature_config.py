@@ -52,29 +52,22 @@ class FeatureConfig:
     )
     max_keypoints: int = setting(2048, "Keypoints per image, best scores first.")
     nms_radius: int | None = setting(
-        None,
-        "Radius in pixels within which the detector keeps the best keypoint only; none for the "
-        "detector's default.",
+        None, "Pixels around a keypoint without another one; none for the detector's default."
     )
     threshold: float | None = setting(
-        None,
-        "Smallest score of a keypoint; none for the detector's default.",
+        None, "Smallest score of a keypoint; none for the detector's default."
     )
-    border: int = setting(
-        4,
-        "Keypoints nearer than this many pixels to the edge of the resized image are dropped.",
-    )
+    border: int = setting(4, "Pixels along the edges of the resized image without keypoints.")
     layer: int | None = setting(None, "Block of the backbone, from 1; none for the last one.")
     norm: bool = setting(default=True, help="Apply the backbone's final norm to that layer.")
     debias: int = setting(0, "Rank of the positional subspace that is removed; 0 for none.")
     probe: str = setting(
         "black",
-        "Image without content from which that subspace is taken.",
+        "Image without content that shows the subspace.",
         choices=("black", "grey", "noise"),
     )
     longest: int = setting(
-        1024,
-        "Length of the longer edge after resizing, in pixels; 0 leaves images as they are.",
+        1024, "Length of the longer edge after resizing, in pixels; 0 leaves images as they are."
     )
     enlarge: bool = setting(default=True, help="Enlarge smaller images to that length.")
     resize: str = setting(
@@ -84,20 +77,15 @@ class FeatureConfig:
         choices=RULES,
     )
     patches: int = setting(
-        1024,
-        "Number of patches for a backbone that takes a budget (SigLIP 2 NaFlex) instead of a "
-        "length.",
+        1024, "Patches for a backbone that takes a budget instead of a length (SigLIP 2 NaFlex)."
     )
     weights: str | None = setting(
-        None,
-        'File or folder of the backbone\'s weights, or "random"; none looks where manymatch models '
-        "says.",
+        None, 'Weights of the backbone: a file, a folder or "random"; none looks for them.'
     )
     detector_weights: str | None = setting(None, "The same for the detector.")
     precision: str = setting(
         "float32",
-        "Precision of the backbone's products and convolutions. Detectors and the positional "
-        "subspace are float32 always.",
+        "Precision of the backbone's products; everything else is float32.",
         choices=PRECISIONS,
     )
 
@@ -129,24 +117,18 @@ class FeatureConfig:
     @property
     def resizing(self) -> Resize:
         """How images are resized for the detector, and for backbones without a budget."""
-        longest = self.longest or None
-        return Resize(longest, self.enlarge, rule=self.resize)
+        return Resize(self.longest or None, self.enlarge, rule=self.resize)
 
     @property
     def detection(self) -> tuple[tuple[str, Any], ...]:
         """Arguments of `load_detector`: where they are equal, so are detections of equal images."""
-        return (
-            ("name", self.detector),
-            ("max_keypoints", self.max_keypoints),
-            ("nms_radius", self.nms_radius),
-            ("border", self.border),
-            ("threshold", self.threshold),
-            ("weights", self.detector_weights),
-        )
+        names = ("max_keypoints", "nms_radius", "border", "threshold")
+        own = {"name": self.detector, "weights": self.detector_weights}
+        return (*own.items(), *((name, getattr(self, name)) for name in names))
 
     @property
     def dense_pass(self) -> tuple[object, ...]:
-        """What decides the maps of a backbone: where it is equal, one pass has all layers."""
+        """Settings that decide the maps of a backbone: if equal, one pass has all layers."""
         network = self.descriptor, self.weights, self.norm, self.precision
         return (*network, self.resizing, self.patches)
 

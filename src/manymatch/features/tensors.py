@@ -147,20 +147,15 @@ def check_keys(
     name: str,
     *,
     total: int,
-    missing: Iterable[str] = (),
-    unexpected: Iterable[str] = (),
-    mismatched: Iterable[str] = (),
+    missing: Iterable[str],
+    unexpected: Iterable[str],
+    mismatched: Iterable[str],
 ) -> None:
     """Raise one sentence unless a file and a network have the same keys and shapes."""
-    faults = [
-        f"{len(listed)} {what} (first {listed[0]!r})"
-        for keys, what in (
-            (missing, f"missing of {total}"),
-            (unexpected, "unexpected"),
-            (mismatched, "of another shape"),
-        )
-        if (listed := sorted(keys))
-    ]
+    kinds = {f"missing of {total}": missing, "unexpected": unexpected}
+    kinds["of another shape"] = mismatched
+    listed = {what: sorted(keys) for what, keys in kinds.items()}
+    faults = [f"{len(k)} {what} (first {k[0]!r})" for what, k in listed.items() if k]
     if faults:
         raise WeightsError(
             f"weights must be those of {name!r}, got a file with tensors {', '.join(faults)}"

@@ -70,8 +70,8 @@ def find_weights(
     if found is not None:
         _check_hash(model, *found)
         return found[0]
-    names = (os.environ.get(name, "").upper() for name in _OFFLINE_VARIABLES)
-    if offline or any(value in {"1", "ON", "YES", "TRUE"} for value in names):
+    values = {os.environ.get(name, "").upper() for name in _OFFLINE_VARIABLES}
+    if offline or values & {"1", "ON", "YES", "TRUE"}:
         raise _missing(model, "and downloads are switched off")
     try:
         return _download(model)
@@ -147,19 +147,15 @@ def fetch_command(model: Model) -> str:
 
 def _explicit(weights: object) -> Path:
     path = as_path(weights, "weights").expanduser()
+    want, kind = "", WeightsError
     if path.is_dir() and not weight_files(path):
-        raise WeightsError(
-            f"weights must be a folder with a file of tensors, got {str(path)!r} (there is none)"
-        )
-    if path.is_file() and path.suffix.lower() not in SUFFIXES:
-        raise WeightsError(
-            f"weights must be a folder or a file that ends in {', '.join(SUFFIXES)}, "
-            f"got {str(path)!r}"
-        )
-    if not path.exists():
-        raise MissingWeightsError(
-            f'weights must be an existing file or folder or "random", got {str(path)!r}'
-        )
+        want = "a folder with a file of tensors (there is none)"
+    elif path.is_file() and path.suffix.lower() not in SUFFIXES:
+        want = f"a folder or a file that ends in {', '.join(SUFFIXES)}"
+    elif not path.exists():
+        want, kind = 'an existing file or folder or "random"', MissingWeightsError
+    if want:
+        raise kind(f"weights must be {want}, got {str(path)!r}")
     return path
 
 

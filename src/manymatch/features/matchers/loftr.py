@@ -113,11 +113,8 @@ class EfficientLoftr(_ImageMatcher):
 
     def settings(self) -> dict[str, Any]:
         """Weights and constants."""
-        return {
-            "matching": "Efficient LoFTR",
-            "weights": weights_hash(self.network),
-            **dataclasses.asdict(self._constants()),
-        }
+        constants = dataclasses.asdict(self._constants())
+        return {"matching": "Efficient LoFTR", "weights": weights_hash(self.network), **constants}
 
     def _constants(self) -> LoftrSettings:
         config: Any = self.network.config
