@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import time
@@ -30,15 +29,7 @@ from manymatch.batch.outputs import (
     write_outputs,
     write_tables,
 )
-from manymatch.batch.parts import (
-    Outcome,
-    Run,
-    deliver,
-    num_pairs,
-    num_workers,
-    open_run,
-    run_blocks,
-)
+from manymatch.batch.parts import deliver, num_pairs, num_workers, open_run, run_blocks
 from manymatch.batch.ray_engine import ray_cluster
 from manymatch.batch.shards import cutting, pair_blocks, shard_of
 from manymatch.batch.work import ERROR, VERDICTS, BlockWork, PairWork
@@ -52,11 +43,11 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.match_result import provenance_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from manymatch._validate import IndexArray
-    from manymatch.batch.parts import RunProgress
+    from manymatch.batch.parts import Outcome, Run, RunProgress
     from manymatch.batch.ray_engine import RayCluster
 
 AUC_THRESHOLDS = (5, 10, 20)
@@ -68,34 +59,14 @@ _REPAIRS = 3
 class BatchSummary:
     """Summary of a batch: counts, accuracy and the files that were written.
 
-    Attributes
-    ----------
-    folder : Path
-        Where everything is.
-    total, finished : int
-        Pairs that were asked for, and those of them that have a row.
-    computed : int
-        Rows that this run added.
-    with_pose : int
-        Pairs with a pose, whatever its verdict.
-    counts : dict of str to int
-        Pairs by verdict: those of `Confidence`, of which "failed" is without a pose, and "error"
-        for pairs that could not be tried.
-    auc : tuple of float or None
-        Area under the curve of pose errors up to 5, 10 and 20 degrees, in percent, over the pairs
-        whose true pose is known; None without any.
-    rank_one_auc : tuple of float or None
-        The same for rank-one matches with plain consensus, where it was compared.
-    seconds : float
-        Of this run.
-    files : tuple of Path
-        Tables, and files with the matches of all pairs, that were written.
-    notes : tuple of str
-        Remarks for the user.
-    reasons : tuple of Reason
-        Why pairs could not be run, with how many each; the most frequent first.
-    interrupted : bool
-        Whether Ctrl-C ended it.
+    `total` pairs were asked for, `finished` of them have a row, `computed` rows are new, and
+    `with_pose` pairs have a pose of any verdict. `counts` are pairs by verdict: those of
+    `Confidence`, where "failed" is without a pose, and "error" for pairs that could not be tried;
+    `reasons` say why, the most frequent first. `auc` is the area under the curve of pose errors up
+    to 5, 10 and 20 degrees, in percent, over the pairs whose true pose is known; None without any.
+    `rank_one_auc` is the same for rank-one matches with plain consensus. `files` are tables and
+    files with the matches of all pairs, `seconds` the time of this run, and `interrupted` says
+    whether Ctrl-C ended it.
     """
 
     folder: Path
@@ -228,51 +199,40 @@ def run_batch(
     start = time.monotonic()
     listed = as_pairs(pairs, images)
     settings = MatcherConfig.of(config)
-    parallel = num_workers(workers)
-    memory = integer(memory_mb, "memory_mb", 0)
     total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed)
     _check_keypoints(settings, chosen)
     choice(camera_per, "camera_per", CAMERA_PER)
-    number, shards = shard_of(shard)
     folder = output_folder(out, "out")
     check_camera(cameras, "cameras")
-    cluster = ray_cluster(engine, address, workers)
+    batch = _Batch(folder, listed, total, num_workers(workers), shard_of(shard), progress)
     with contextlib.ExitStack() as stack:
-        if cluster is not None:
-            stack.callback(cluster.close)
-            device = cluster.device(device) if settings.needs_torch else "cpu"
+        batch.cluster = ray_cluster(engine, address, workers)
+        if batch.cluster is not None:
+            stack.callback(batch.cluster.close)
+            device = batch.cluster.device(device) if settings.needs_torch else "cpu"
         size, ends = cutting(folder, listed, total, block, network=settings.needs_torch)
-        header = {
+        batch.blocks = pair_blocks(listed, ends, size)
+        batch.header = {
             **_header(settings, listed, device, cameras),
             "camera_per": camera_per,
             "with_rank_one": with_rank_one,
             "matches": bool(chosen),
             "block": size,
         }
-        batch = _Batch(
-            folder,
-            header,
-            listed,
-            total,
-            pair_blocks(listed, ends, size),
-            {"ends": ends, "provenance": provenance_of(settings)},
-            PairWork(
-                settings,
-                device,
-                offline,
-                cache,
-                cameras,
-                camera_per,
-                with_rank_one=with_rank_one,
-                keep_matches=bool(chosen),
-                memory_mb=memory,
-                threads=None if parallel == 1 and cluster is None else 1,
-            ),
-            parallel,
-            cluster,
-            (number, shards),
-            progress,
+        batch.more = {"ends": ends, "provenance": provenance_of(settings)}
+        alone = batch.workers == 1 and batch.cluster is None
+        batch.work = PairWork(
+            settings,
+            device,
+            offline,
+            cache,
+            cameras,
+            camera_per,
+            with_rank_one=with_rank_one,
+            keep_matches=bool(chosen),
+            memory_mb=integer(memory_mb, "memory_mb", 0),
+            threads=None if alone else 1,
         )
         return batch.execute(chosen, start, retry_errors=retry_errors)
 
@@ -282,95 +242,91 @@ class _Batch:
     """One call of `run_batch`, with everything checked."""
 
     folder: Path
-    header: dict[str, Any]
     pairs: Sequence[Pair]
     total: int
-    blocks: list[IndexArray]
-    more: dict[str, Any]
-    work: PairWork
     workers: int
-    cluster: RayCluster | None
     shard: tuple[int, int]
     progress: Callable[[RunProgress], object] | None
+    cluster: RayCluster | None = None
     computed: int = 0
     notes: list[str] = dataclasses.field(default_factory=list)
+    header: dict[str, Any] = dataclasses.field(init=False)
+    more: dict[str, Any] = dataclasses.field(init=False)
+    blocks: list[IndexArray] = dataclasses.field(init=False)
+    work: PairWork = dataclasses.field(init=False)
 
     def execute(self, formats: Sequence[str], start: float, *, retry_errors: bool) -> BatchSummary:
         """Do the missing blocks, of the second pass as well, then write tables and files."""
         first = self._open("parts")
         again = self._with_errors(first) if retry_errors else []
         for _ in range(_REPAIRS):
+            remarks = []
             run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), again)
             again = []
             if self.header["camera_per"] != "pair" and not outcome.interrupted:
-                if self._missing(first, own=False):
-                    self.notes.append(
+                if self._missing(first, range(len(self.blocks))):
+                    remarks.append(
                         "All pairs decide about focal lengths that pairs share: when the parts of "
                         "all shards are in one folder, the same command matches the pairs again."
                     )
                 else:
                     run, outcome = self._second_pass(first)
-            tally = _Tally(self, self._own(run))
-            table = columns(self.header["with_rank_one"])
-            files = write_tables(
-                self.folder, table, functools.partial(tally.rows, run, table), self.header
-            )
-            self.notes += [*run.notes, *(first.notes if run is not first else ())]
-            damaged = bool(run.notes or first.notes)
+            files, found = self._write_tables(run, remarks)
+            damaged = [*first.notes, *(run.notes if run is not first else ())]
+            self.notes += damaged
             run.notes, first.notes = [], []
             if outcome.interrupted or outcome.error is not None or not damaged:
                 break
-        if not outcome.interrupted and not self._missing(run, own=False):
-            store = MatchStore(run, self.more["provenance"]) if formats else None
-            if store is not None:
-                said = run.rows(("index", *FOCAL_COLUMNS))
+        if formats and not outcome.interrupted:
+            if not self._missing(run, range(len(self.blocks))):
+                store = MatchStore(run, self.more["provenance"])
+                said = run.rows(FOCAL_COLUMNS)
                 per = self.header["camera_per"]
                 files += write_outputs(store, said, self.folder, formats, per)
-        elif formats and self.shard[1] > 1 and not outcome.interrupted:
-            self.notes.append(
-                "Files of the matches are written when the parts of all shards are in one folder, "
-                "by the same command without --shard."
-            )
-        summary = tally.summary(self, outcome, files, start)
+            elif self.shard[1] > 1:
+                remarks.append(
+                    "Files of the matches are written when the parts of all shards are in one "
+                    "folder, by the same command without --shard."
+                )
+        summary = BatchSummary(
+            folder=self.folder,
+            computed=min(self.computed, found["finished"]),
+            seconds=time.monotonic() - start,
+            files=tuple(files),
+            notes=(*self.notes, *remarks),
+            interrupted=outcome.interrupted,
+            **found,
+        )
         write_json(self.folder / "summary.json", {**summary.to_dict(), **self.header})
         result: BatchSummary = deliver(summary, outcome, summary.finished, summary.total)
         return result
 
     def _open(self, name: str) -> Run:
-        kept = {"with_rank_one": self.header["with_rank_one"], "matches": self.header["matches"]}
+        kept = schema(self.header["with_rank_one"], matches=self.header["matches"])
         more = {"parts": name, **self.more}
-        return open_run(
-            self.folder, self.header, self.blocks, schema=schema(**kept), more=more, name=name
-        )
+        return open_run(self.folder, self.header, self.blocks, schema=kept, more=more, name=name)
 
-    def _own(self, run: Run) -> list[int]:
-        """List the blocks of this shard that have wanted pairs."""
-        number, shards = self.shard
-        blocks = range(number, len(run.blocks or ()), shards)
+    @property
+    def _own(self) -> list[int]:
+        """The blocks of this shard that have wanted pairs."""
+        blocks = range(self.shard[0], len(self.blocks), self.shard[1])
         return [block for block in blocks if (self.blocks[block] < self.total).any()]
 
-    def _missing(self, run: Run, *, own: bool) -> list[int]:
-        wanted = self._own(run) if own else range(len(self.blocks))
+    def _missing(self, run: Run, blocks: Iterable[int]) -> list[int]:
+        """List those of some blocks that have wanted pairs and no part."""
         there = set(run.finished())
-        return [
-            block
-            for block in wanted
-            if block not in there and (self.blocks[block] < self.total).any()
-        ]
+        wanted = (block for block in blocks if block not in there)
+        return [block for block in wanted if (self.blocks[block] < self.total).any()]
 
     def _with_errors(self, run: Run) -> list[int]:
         """List the finished blocks of this shard that have rows with errors."""
-        found = []
-        for block in sorted(set(self._own(run)).intersection(run.finished())):
-            table = run.table(block, ("verdict",))
-            if table is not None and ERROR in table["verdict"].to_pylist():
-                found.append(block)
-        return found
+        there = [block for block in run.finished() if block in set(self._own)]
+        tables = ((block, run.table(block, ("verdict",))) for block in there)
+        return [b for b, t in tables if t is not None and ERROR in t["verdict"].to_pylist()]
 
     def _do(self, do_block: BlockWork, again: Sequence[int] = (), label: str = "") -> Outcome:
-        run = do_block.run
-        blocks = sorted({*self._missing(run, own=True), *again})
-        earlier = run.size(self._own(run)) - run.size(blocks)
+        run, own = do_block.run, self._own
+        blocks = sorted({*self._missing(run, own), *again})
         executor, workers = None, self.workers
         if blocks and self.cluster is not None:
             executor, workers = self.cluster.executor(do_block)
@@ -384,7 +340,7 @@ class _Batch:
             workers=workers,
             executor=executor,
             progress=self.progress,
-            earlier=earlier,
+            earlier=run.size(own) - run.size(blocks),
             label=label,
         )
         self.computed = max(self.computed, outcome.computed)
@@ -395,77 +351,60 @@ class _Batch:
 
         The parts are in a folder of their own, which the focal lengths name.
         """
-        names = ("index", *FOCAL_COLUMNS)
-        said = (row for row in first.rows(names) if row["index"] < self.total)
+        said = (row for row in first.rows(FOCAL_COLUMNS) if row["index"] < self.total)
         found = {name: focal for name, focal in shared_focals(said).items() if focal.reliable}
         told = sorted((name, focal.focal_px, focal.sd_px) for name, focal in found.items())
         run = self._open(f"parts-{_hash(told)[:12]}")
         do_block = BlockWork(run, self.work, self.pairs, first, found)
         return run, self._do(do_block, label="with shared focal lengths")
 
+    def _write_tables(self, run: Run, remarks: list[str]) -> tuple[list[Path], dict[str, Any]]:
+        """Write the tables of all rows, and count those of this shard's wanted pairs."""
+        wanted = np.zeros(len(self.pairs), dtype=bool)
+        for block in self._own:
+            wanted[self.blocks[block]] = True
+        wanted[self.total :] = False
+        names = columns(self.header["with_rank_one"])
+        verdicts, counts = Counter[str](dict.fromkeys(VERDICTS, 0)), Counter[str]()
+        errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
+        sentences: list[str] = []
 
-class _Tally:
-    """Counts the rows of this run's pairs as they go into the tables."""
+        def rows() -> Iterator[dict[str, Any]]:
+            for row in rows_in_order(run, list(names)):
+                yield row
+                if not wanted[row["index"]]:
+                    continue
+                verdicts[row["verdict"]] += 1
+                counts["posed"] += row["success"]
+                if row["verdict"] == ERROR:
+                    sentences.append(row["error"])
+                if "found" in (row["camera0_source"], row["camera1_source"]):
+                    counts["found"] += 1
+                    counts["undetermined"] += row["focal_determined"] is False
+                for name, values in errors.items():
+                    if row.get(name) is not None:
+                        values.append(row[name])
 
-    def __init__(self, batch: _Batch, blocks: Sequence[int]) -> None:
-        indices = np.concatenate([np.zeros(0, np.int64), *(batch.blocks[b] for b in blocks)])
-        self._wanted = np.zeros(len(batch.pairs), dtype=bool)
-        self._wanted[indices[indices < batch.total]] = True
-        self._verdicts = Counter[str](dict.fromkeys(VERDICTS, 0))
-        self._errors: dict[str, list[float]] = {
-            "pose_error_deg": [],
-            "rank_one_pose_error_deg": [],
-        }
-        self._sentences: list[str] = []
-        self._with_pose = self._found = self._undetermined = 0
-
-    def rows(self, run: Run, names: Mapping[str, type]) -> Iterator[dict[str, Any]]:
-        for row in rows_in_order(run, list(names)):
-            if self._wanted[row["index"]]:
-                self._count(row)
-            yield row
-
-    def _count(self, row: Mapping[str, Any]) -> None:
-        self._verdicts[row["verdict"]] += 1
-        self._with_pose += row["success"]
-        if row["verdict"] == ERROR:
-            self._sentences.append(row["error"])
-        if "found" in (row["camera0_source"], row["camera1_source"]):
-            self._found += 1
-            self._undetermined += row["focal_determined"] is False
-        for name, values in self._errors.items():
-            if row.get(name) is not None:
-                values.append(row[name])
-
-    def summary(
-        self, batch: _Batch, outcome: Outcome, files: Sequence[Path], start: float
-    ) -> BatchSummary:
-        finished, notes = self._verdicts.total(), list(batch.notes)
-        if self._found:
-            notes.append(
-                f"In {self._found:,} of {count(finished, 'pair')} a focal length was unknown and "
-                f"is found from the images, which do not determine it in {self._undetermined:,}; "
-                "cameras can be given."
+        files = write_tables(self.folder, names, rows, self.header)
+        if counts["found"]:
+            remarks.append(
+                f"In {counts['found']:,} of {count(verdicts.total(), 'pair')} a focal length was "
+                "unknown and is found from the images, which do not determine it in "
+                f"{counts['undetermined']:,}; cameras can be given."
             )
         auc, rank_one_auc = (
             tuple(pose_auc(values, AUC_THRESHOLDS).tolist()) if values else None
-            for values in self._errors.values()
+            for values in errors.values()
         )
-        return BatchSummary(
-            folder=batch.folder,
-            total=int(self._wanted.sum()),
-            finished=finished,
-            computed=min(batch.computed, finished),
-            with_pose=self._with_pose,
-            counts=dict(self._verdicts),
-            auc=auc,
-            rank_one_auc=rank_one_auc,
-            seconds=time.monotonic() - start,
-            files=tuple(files),
-            notes=tuple(notes),
-            reasons=tuple(count_reasons(self._sentences)),
-            interrupted=outcome.interrupted,
-        )
+        return files, {
+            "total": int(wanted.sum()),
+            "finished": verdicts.total(),
+            "with_pose": counts["posed"],
+            "counts": dict(verdicts),
+            "auc": auc,
+            "rank_one_auc": rank_one_auc,
+            "reasons": tuple(count_reasons(sentences)),
+        }
 
 
 def as_pairs(pairs: object, images: object = None) -> Sequence[Pair]:
@@ -504,10 +443,7 @@ def _check_keypoints(config: MatcherConfig, formats: Sequence[str]) -> None:
 
 
 def _header(
-    config: MatcherConfig,
-    pairs: Sequence[Pair],
-    device: str,
-    cameras: object,
+    config: MatcherConfig, pairs: Sequence[Pair], device: str, cameras: object
 ) -> dict[str, Any]:
     """Everything that decides the rows; a folder in which any of it differs is refused."""
     whole = config.to_dict()

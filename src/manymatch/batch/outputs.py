@@ -52,7 +52,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
 
 
-def schema(*, with_rank_one: bool, matches: bool) -> Any:
+def schema(with_rank_one: bool, *, matches: bool) -> Any:
     """Columns of the parts of a batch."""
     arrow = require("pyarrow", "a batch", "images")
     fields = {name: arrow_type(name, kind) for name, kind in columns(with_rank_one).items()}
@@ -388,7 +388,7 @@ def read_matches(path: object) -> MatchStore:
     for name, kind, want in (("parts", str, "a text"), ("provenance", dict, "a dict")):
         if not isinstance(known.get(name), kind):
             raise refusal(f"{RUN}: {name!r}", want, known.get(name))
-    columns = schema(with_rank_one=known.get("with_rank_one") is True, matches=True)
+    columns = schema(known.get("with_rank_one") is True, matches=True)
     run = Run(folder, known, None, columns, known["parts"])
     return MatchStore(run, known["provenance"])
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from manymatch._validate import IndexArray
     from manymatch.io.pairs import Pair
 
-# Pairs of a block at most, so that it takes less than about 20 s, and blocks at least where there
-# are fewer pairs, so that all workers are busy. Networks are slow without a GPU.
+# Pairs of a block at most, so that it takes less than about 20 s (networks are slow without a GPU),
+# and blocks at least where there are fewer pairs, so that all workers are busy.
 _BLOCK, _BLOCK_OF_NETWORKS, _BLOCKS = 32, 8, 64
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
