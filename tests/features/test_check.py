@@ -1,4 +1,4 @@
-"""`check_backbone` passes good backbones and names what is wrong with broken ones."""
+"""`check_backbone` passes good backbones and names the faults of broken ones."""
 
 import re
 

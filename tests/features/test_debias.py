@@ -226,7 +226,7 @@ def test_bad_probes(probe, size):
         probe_image(probe, size)
 
 
-def test_probe_fills_the_grid_whatever_the_padding():
+def test_probe_fills_the_padded_grid():
     """The probe is as large as the padded image, and the maps may lack the padded cells."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("cv2")

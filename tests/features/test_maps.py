@@ -1,4 +1,4 @@
-"""A linear ramp in pixels is read back exactly from a feature map, whatever the frame."""
+"""A linear ramp in pixels is read back exactly from a feature map in every frame."""
 
 import numpy as np
 import pytest

@@ -143,7 +143,7 @@ def twin_tokens(bytes_, size, patch, prefix, module, mean, std):
 
 
 def twin_sample(tokens, column, row):
-    """Weighted mean of all cells, of which at most four have a weight; None off the centres."""
+    """Weighted mean of all cells, at most four of them above zero; None outside the centres."""
     rows, columns = tokens.shape[:2]
     if not (0 <= column <= columns - 1 and 0 <= row <= rows - 1):
         return None

@@ -1,4 +1,4 @@
-"""Weights: where they are found, downloads, what is refused, what is said when they are missing."""
+"""Weights: where they are found, downloads, refusals, and the sentence about missing ones."""
 
 from __future__ import annotations
 
@@ -435,8 +435,8 @@ def test_nothing_is_executed(tmp_path, beside):
     [
         ([1, 2], "no tensors by name"),
         ({}, "no tensors by name"),
-        ({"epoch": 3}, "its entry 'epoch' is no tensor"),
-        ({3: torch.zeros(1)}, "its entry '3' is no tensor"),
+        ({"epoch": 3}, "its entry 'epoch' is not a tensor"),
+        ({3: torch.zeros(1)}, "its entry '3' is not a tensor"),
     ],
 )
 def test_other_content_is_refused(tmp_path, content, words):

@@ -33,7 +33,7 @@ PROBES = ("black", "grey", "noise")
 # A direction along which the tokens of the probe, of length one, vary by less than this (root mean
 # square) is the rounding of a float32 network, not position.
 _ROUNDING = 32 * float(np.finfo(np.float32).eps)
-# What is left of a descriptor of length one when the subspace holds all of it.
+# A descriptor of length one that is shorter than this afterwards lay in the subspace.
 _NOTHING = 1e-6
 
 

@@ -52,7 +52,7 @@ class FeatureConfig:
     )
     max_keypoints: int = setting(2048, "Keypoints per image, best scores first.")
     nms_radius: int | None = setting(
-        None, "Pixels around a keypoint without another one; none for the detector's default."
+        None, "Distance that keypoints keep, in pixels; none for the detector's default."
     )
     threshold: float | None = setting(
         None, "Smallest score of a keypoint; none for the detector's default."

@@ -100,7 +100,7 @@ class Model:
         return f"https://huggingface.co/{self.hub_id}" if self.gated and self.hub_id else ""
 
 
-# What is registered while the program runs.
+# Registered while the program runs.
 _models: dict[str, Model] = {}
 _backbones: dict[str, tuple[Callable[..., Backbone], bool]] = {}
 _matchers: dict[str, type[PairMatcher] | FunctionMatcher] = {}
@@ -198,8 +198,8 @@ def register_matcher(
     name : str
         What `Matcher(matcher=name)`, files of settings and the command line will call it.
     takes : {"images", "features"}, optional
-        What a function gets of the two images; "images" by default. See `PairMatcher.match` for
-        what either is and for what is returned.
+        Whether a function gets the two images (the default) or their features; see
+        `PairMatcher.match` for these and for the result.
     replace : bool
         Allow a name that is taken.
 

@@ -88,7 +88,7 @@ def _read_file(file: Path, key: str | None) -> State:
     if file.suffix.lower() not in SUFFIXES:
         raise _unreadable(file, "its name does not end so")
     try:
-        # Refuses what is missing, and devices and FIFOs, which might never end.
+        # Refuses missing files, and devices and FIFOs, which might never end.
         open_regular(file).close()
     except ValueError as error:
         raise _unreadable(file, str(error), error) from error
@@ -117,7 +117,7 @@ def _read_file(file: Path, key: str | None) -> State:
         raise _unreadable(file, "it holds no tensors by name")
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise _unreadable(file, f"its entry {str(name)[:80]!r} is no tensor")
+            raise _unreadable(file, f"its entry {str(name)[:80]!r} is not a tensor")
     return dict(content)
 
 

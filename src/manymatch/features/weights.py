@@ -302,7 +302,7 @@ def download(url: str, path: Path, sha256: str = "") -> Path:
     """Download one file, which appears under its name only when it is complete and right.
 
     Until then it is kept under ``<name>.part``, where a later call resumes. `sha256` is the hash
-    that it must have, or the first digits of it; a file with another one is deleted.
+    that it must have, or the first digits of it; a file with a different hash is deleted.
     """
     from huggingface_hub.file_download import http_get
 

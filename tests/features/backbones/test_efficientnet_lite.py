@@ -76,7 +76,7 @@ def twin_maps(network, pixels):
 
 @pytest.mark.parametrize("size", [(96, 160), (70, 101)])
 def test_folding_changes_no_more_than_rounding(backbone, weights, size):
-    """Against the network as published in float64; in float32 that one is no nearer."""
+    """The published network in float64 is the reference; in float32 it has errors of that size."""
     state = module._renamed(load_state(weights))
     network = load_strictly(module.build_network(), state, MODEL.name)
     pixels = noise(*size)

@@ -104,8 +104,7 @@ def shapes_of(name, stem, config):
     return dinov2_shapes(config, config.get("num_register_tokens", 0)), dino.from_meta_dinov2
 
 
-#: What is left of a published name when the network's own names are compared with it: nothing,
-#: apart from these, which the networks do not have.
+#: Published tensors that the networks do not have.
 WITHOUT_PLACE = ("bias_mask", "rope_embed.periods", "local_cls_norm", "norms.3")
 
 
@@ -114,7 +113,7 @@ def test_every_size_has_a_place_for_every_published_tensor(name):
     config = dict(models()[name].settings)
     stem = config.pop("network")
     shapes, convert = shapes_of(name, stem, config)
-    # Sizes that do not fit into memory here are told by their names alone.
+    # Names and shapes alone, as the largest sizes do not fit into memory.
     small = {key: torch.zeros(1).expand(shape) for key, shape in shapes.items()}
     converted = convert(small)
     with torch.device("meta"):
@@ -285,7 +284,7 @@ def test_a_published_vit_computes_what_its_authors_does(tmp_path, case):
         )
         got = backbone.forward(pixels, [3], norm=True)[3]
     torch.testing.assert_close(got, expected, atol=2e-5, rtol=2e-5)
-    # The three parts of the fused matrix are told apart.
+    # Exchanged parts of the fused matrix give other numbers.
     with torch.inference_mode():
         for parts in ((1, 0, 2), (0, 2, 1)):
             mixed = dict(state)
@@ -350,7 +349,7 @@ def test_rotary_frequencies_of_the_file_are_used_and_part_of_the_hash(tmp_path):
 
 
 @pytest.mark.parametrize("unset", [0.0, math.nan])
-def test_keys_have_no_bias_whatever_is_stored(tmp_path, unset):
+def test_masked_biases_of_keys_are_dropped(tmp_path, unset):
     backbone, state, config = published(tmp_path, "dinov3")
     dim = config["hidden_size"]
     for key in state:

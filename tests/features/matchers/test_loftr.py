@@ -201,7 +201,7 @@ def test_the_networks_of_transformers_fit_and_are_read_from_the_folder(tmp_path,
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (96, 128, 3), dtype=np.uint8)
     points0, points1, _ = matcher.match(image, image)
-    # Whatever was learned, a place is most like itself.
+    # Even with random weights a place is most like itself.
     assert len(points0) >= 1
     np.testing.assert_allclose(points1, points0, atol=0.01)
     np.testing.assert_allclose(points0 % 1.0, 0.5)

@@ -30,7 +30,7 @@ _PATCH = 16
 _HEAD = 64
 # Channels of a head that turn with time, height and width each; four remain as they are.
 _TURNING = 20
-# Positions run from 0 to this along either axis, whatever the grid: the one of the pretraining.
+# Positions run from 0 to this along either axis on every grid, as they did in pretraining.
 _LAST_POSITION = 15.0
 _PREFIXES = re.compile(r"^(module\.|backbone\.)+")
 

@@ -130,7 +130,7 @@ def suppress(points: FloatArray, radius: float) -> IndexArray:
     """
     if radius == 0.0:
         return first_places(points)[0]
-    # Cells of the radius' size: what is near enough lies in one of nine.
+    # Cells as large as the radius: near points lie in the same cell or one of its neighbours.
     cells = np.floor(points / radius).astype(np.int64).tolist()
     kept_in: dict[tuple[int, int], list[int]] = {}
     kept = []

@@ -100,8 +100,8 @@ class Sift(Detector):
 
     def _make(self, most: int = 0) -> Any:
         """Make OpenCV's detector, which keeps the best, with all that are as good; 0 for all."""
-        # Without the precise enlargement every position is 0.25 px too large in x and in y: the
-        # pyramid's first level is a resized image, of which OpenCV maps x back by x / 2 only.
+        # Without the precise enlargement every position is 0.25 px too large in x and in y:
+        # OpenCV maps positions of the enlarged image back by x / 2 only.
         return self._cv2.SIFT_create(
             nfeatures=most,
             nOctaveLayers=_OCTAVE_LAYERS,

@@ -362,7 +362,7 @@ def find_peaks(
     best = candidates[torch.sort(flat[candidates], descending=True, stable=True).indices]
     if radius == 0 or len(best) == 0:
         return best
-    # Places in that order instead of scores, so that nothing ties; 0 is no candidate.
+    # Ranks instead of scores, so that there are no ties; 0 marks pixels below the threshold.
     exact = torch.float32 if len(best) < _EXACT_IN_FLOAT32 else torch.float64
     place = torch.zeros_like(flat, dtype=exact)
     place[best] = torch.arange(len(best), 0, -1, device=flat.device, dtype=exact)

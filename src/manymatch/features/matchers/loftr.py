@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from manymatch.features.registry import Model
 
-# Cells of 8 pixels, of which the attention takes 4 x 4 at once.
+# Cells of 8 pixels; attention takes 4 x 4 of them at once.
 _CELL, _MULTIPLE = 8, 32
 _GREY = (0.299, 0.587, 0.114)
 # Three halvings put the centre of a cell on its first pixel, and doubling bilinearly moves every
