@@ -71,10 +71,10 @@ def resolve_camera(
     ----------
     camera
         A `Camera`, a 3x3 matrix, a dict or a pycolmap.Camera; a text or file as `parse_camera`
-        takes it; a COLMAP model with one camera or with this image. With None, the focal length
-        is to be found, with a narrow prior around that of EXIF or, without it, the wide one of
-        `Camera.unknown`; with "unknown" EXIF is ignored. The principal point is then the centre of
-        the image, and there is no distortion.
+        takes it; a COLMAP model with one camera or with this image; a `ResolvedCamera`. With None,
+        the focal length is to be found, with a narrow prior around that of EXIF or, without it, the
+        wide one of `Camera.unknown`; with "unknown" EXIF is ignored. The principal point is then
+        the centre of the image, and there is no distortion.
     image_path
         File of the image, None if it has none.
     size : (int, int)
@@ -88,6 +88,8 @@ def resolve_camera(
         If the camera cannot be read or found, is for an image of another size, or has no size
         and its principal point outside the image.
     """
+    if isinstance(camera, ResolvedCamera):
+        return camera
     if np.shape(size) != (2,):
         raise refusal("size", "a pair (width, height) of whole numbers", size)
     width, height = (integer(value, "size", 1) for value in size)

@@ -139,20 +139,17 @@ class SourceConfig:
         association = {name: value for name, value in changes.items() if name in _ASSOCIATION}
         if self.function is None and _takes_images(association.get("matcher", NEAREST)):
             features = {"detector": NO_DETECTOR, "descriptor": NATIVE} | features
-        defaults: dict[str, Any] = {}
         notes = []
         for part, names in self.features.outdated(features).items():
-            defaults |= {name: getattr(FeatureConfig, name) for name in names}
             if names:
                 values = ", ".join(f"{name}={getattr(self.features, name)}" for name in names)
                 why = "is left out: it was" if len(names) == 1 else "are left out: they were"
-                notes.append(
-                    f'{values} of the preset "{self.name}" {why} chosen for the {part} '
-                    f"{getattr(self.features, part)}."
-                )
+                chosen = f"chosen for the {part} {getattr(self.features, part)}."
+                notes.append(f'{values} of the preset "{self.name}" {why} {chosen}')
+                features |= {name: getattr(FeatureConfig, name) for name in names}
         made = dataclasses.replace(
             self,
-            features=self.features.replace(**defaults, **features),
+            features=self.features.replace(**features),
             association=dataclasses.replace(self.association, **association),
         )
         return made, notes
@@ -178,19 +175,12 @@ class SourceConfig:
         if isinstance(value, str):
             known = [*PRESETS, *(name for name in matcher_names() if _takes_images(name))]
             _check_known([value], known, "sources must be tables or among")
-            value = {"matcher": value}
-        elif callable(value):
-            value = {"matcher": value}
-        if not isinstance(value, Mapping):
+        table = {"matcher": value} if isinstance(value, str) or callable(value) else value
+        if not isinstance(table, Mapping):
             raise refusal("sources", "names of presets, tables of settings or functions", value)
-        source, notes = cls._of_table(value)
-        return [source], notes
-
-    @classmethod
-    def _of_table(cls, table: Mapping[str, Any]) -> tuple[SourceConfig, list[str]]:
-        known = ("name", "preset", *_FEATURES, *_ASSOCIATION)
+        known = ["name", "preset", *_FEATURES, *_ASSOCIATION]
         _check_known(table, known, "a source must have fields among")
-        values = {field: None if value == _NONE else value for field, value in table.items()}
+        values = {field: None if entry == _NONE else entry for field, entry in table.items()}
         name, preset = values.pop("name", None), values.pop("preset", None)
         function = values.get("matcher") if callable(values.get("matcher")) else None
         if function is not None:
@@ -211,7 +201,7 @@ class SourceConfig:
         made, notes = base.changed(values)
         if name is None:
             name = preset if preset and not values else made.title.replace(" + ", "-")
-        return dataclasses.replace(made, name=name), notes
+        return [dataclasses.replace(made, name=name)], notes
 
 
 @settings

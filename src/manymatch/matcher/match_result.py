@@ -302,20 +302,19 @@ class MatchResult(PairResult):
             two have the probabilities of the matches, where the method gives them. Files for
             hloc and COLMAP are in pixels of the images as they are stored, not turned by EXIF.
         picture, report : bool
-            Write ``matches.png`` and ``report.html``.
+            Write ``matches.png`` and ``report.html``, beside ``result.json`` and ``config.toml``.
         command, true_pose
-            For the report.
+            As in `report`.
 
         Returns
         -------
         dict of str to Path
-            The files. ``result.json`` and ``config.toml`` are always written.
+            The files.
 
         Raises
         ------
         ValueError, ModuleNotFoundError
-            Before anything is written, if the folder cannot be written, or a format is unknown,
-            cannot hold the names of the images or needs a package that is not installed.
+            Before anything is written, if the folder or a format cannot be written.
         """
         chosen = check_formats(formats, self.names, "names of images")
         root = output_folder(folder, "folder")
@@ -344,14 +343,9 @@ class MatchResult(PairResult):
             return {"npz": root / "matches.npz"}
         if not trusted(self.estimate, self.confidence):
             pair = dataclasses.replace(pair, pose=None)
-        sides = zip(
-            self.names,
-            (self.size0, self.size1),
-            (self.camera0, self.camera1),
-            (origin != "found" for origin in self.camera_origins),
-            self.orientations,
-            strict=True,
-        )
+        sizes, cameras = (self.size0, self.size1), (self.camera0, self.camera1)
+        known = [origin != "found" for origin in self.camera_origins]
+        sides = zip(self.names, sizes, cameras, known, self.orientations, strict=True)
         first, second = (ImageRecord(*side) for side in sides)
         with WRITERS[form](root) as writer:
             writer.add(first, second, pair)
@@ -396,17 +390,17 @@ class MatchResult(PairResult):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the arrays, ready for JSON."""
-        rank_one, by_source = self.rank_one, self._by_source()
+        rank_one, sources = self.rank_one, self._by_source()
         return {
             "images": list(self.names),
             "sizes": [list(self.size0), list(self.size1)],
             **self.estimate.to_dict(),
             "counts": dict(self.counts),
-            **({"sources": by_source} if by_source else {}),
+            **({"sources": sources} if sources else {}),
             "confidence": self.confidence.to_dict(),
             "notes": list(self.notes),
             "rank_one": None if rank_one is None else rank_one.estimate.to_dict(),
-            "timing_s": {stage: float(value) for stage, value in self.timing.items()},
+            "timing_s": dict(self.timing),
             "config": self.provenance(),
         }
 
@@ -417,10 +411,9 @@ def check_formats(
     argument: str = "names",
     known: Sequence[str] = FORMATS,
 ) -> tuple[str, ...]:
-    """Check, before anything is computed, that matches of named images can be written in formats.
+    """Check, before anything is computed, that formats can hold matches of images of these names.
 
-    Returns the formats, each once, which are among those `known`. An error about a name begins
-    with `argument`.
+    Returns the formats, each once. An error about a name begins with `argument`.
     """
     chosen = tuple(dict.fromkeys([formats] if isinstance(formats, str) else formats))
     for form in chosen:
@@ -474,14 +467,8 @@ def provenance_of(config: MatcherConfig) -> dict[str, Any]:
     from manymatch import __version__
     from manymatch.features.device import library_versions
 
-    return {
-        **config.to_dict(),
-        "versions": {
-            "manymatch": __version__,
-            "python": platform.python_version(),
-            **library_versions(),
-        },
-    }
+    own = {"manymatch": __version__, "python": platform.python_version()}
+    return {**config.to_dict(), "versions": own | library_versions()}
 
 
 def other_poses(estimate: Estimate) -> list[AlternativePose]:

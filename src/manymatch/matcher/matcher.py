@@ -21,7 +21,7 @@ from manymatch.geometry.camera import working_pixel
 from manymatch.io.files import as_folder
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.remote import located
-from manymatch.matcher.cameras import ResolvedCamera, read_camera, resolve_camera
+from manymatch.matcher.cameras import read_camera, resolve_camera
 from manymatch.matcher.config import PRESETS, SETTINGS, MatcherConfig
 from manymatch.matcher.match_result import MatchResult, RankOneResult
 from manymatch.options import OptionKeywords, checked_options
@@ -91,9 +91,8 @@ class Matcher:
     preset : str, path or MatcherConfig, optional
         "classic" (SIFT, no torch), "embedded" (general-purpose features whose weights come with a
         package), "dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint", "open", "fused" and
-        "best" (several sources of candidates); a .toml file; or a configuration. By default
-        "fused" or, with settings of one source such as a detector, "embedded"; "classic" where
-        their packages are not installed.
+        "best" (several sources of candidates); a .toml file; or a configuration. The default is
+        that of `MatcherConfig.of`.
     sources : list, optional
         Instead of a preset: several sources of candidates in one graph, such as
         ``["classic", "embedded"]``; also dicts of settings and functions, see `MatcherConfig.of`.
@@ -245,8 +244,8 @@ class Matcher:
             In pixels of the images as given. A pair that cannot be solved raises no error:
             ``result.estimate.success`` is False.
         """
-        for name in settings:
-            if name in SETTINGS and name not in OptionKeywords.__annotations__:
+        for name in settings.keys() - OptionKeywords.__annotations__.keys():
+            if name in SETTINGS:
                 raise ValueError(f"{name} must be given to Matcher, as in Matcher({name}=...)")
         options = checked_options(self.config.options if options is None else options, settings)
         clock = Stopwatch()
@@ -295,8 +294,8 @@ class Matcher:
         kinds1 = self._checked(features1, "features1")
         # Thresholds count pixels at the working size of the first source.
         features0, features1 = kinds0[0], kinds1[0]
-        first = _resolved(camera0, features0, "camera0")
-        second = _resolved(camera1, features1, "camera1")
+        first = resolve_camera(camera0, None, features0.size, "camera0")
+        second = resolve_camera(camera1, None, features1.size, "camera1")
         chosen = checked_options(config.options if options is None else options)
         cameras = (first.camera, second.camera)
         scale = (features0.working_scale, features1.working_scale)
@@ -394,12 +393,6 @@ def association_arguments(features0: Features, features1: Features) -> dict[str,
         if several:
             arguments[f"desc{side}"], arguments[f"owners{side}"] = features.all_descriptors()
     return arguments
-
-
-def _resolved(camera: object, features: Features, name: str) -> ResolvedCamera:
-    if isinstance(camera, ResolvedCamera):
-        return camera
-    return resolve_camera(camera, None, features.size, name)
 
 
 def _path(image: object) -> Path | None:
