@@ -35,11 +35,7 @@ class Alternative:
     probability : float
         Probability that this is the right model, if one of those found is. The probabilities of
         all alternatives and of the chosen model add up to 1.
-    cardinality : int
-        Number of its matches.
-    matches : (M, 2) int64 ndarray
-        Its 1-to-1 correspondences, as in `Estimate`.
-    support : float
+    cardinality, matches, support
         As in `Estimate`. The probability does not use the motion filter, which keeps only one of
         two consistent motions.
     focals_px : tuple of float

@@ -184,18 +184,13 @@ def describe_rotation(pose: RelativePose) -> str:
     about = f"about an axis close to {_AXES[nearest]}" if close else "about a slanted axis"
     if angle_deg >= _HALF_TURN_DEG:
         return f"turned half around ({angle_deg:.1f}°) {about}"
-    if close:
-        return f"turned {angle_deg:.1f}° {_side(axis, nearest, _TURNS)} {about}"
-    return f"turned {angle_deg:.1f}° {about}, {_parts(axis, _TURNS)}"
+    side = _direction(axis, _TURNS)
+    return f"turned {angle_deg:.1f}° {f'{side} {about}' if close else f'{about}, {side}'}"
 
 
 def describe_translation(pose: RelativePose) -> str:
     """Describe in which direction camera 1 stands, such as "moved mostly to the right and up"."""
-    centre = camera_centre(pose)
-    nearest = int(np.argmax(np.abs(centre)))
-    if abs(float(centre[nearest])) >= _CLOSE:
-        return f"moved {_side(centre, nearest, _MOVES)}"
-    return f"moved {_parts(centre, _MOVES)}"
+    return f"moved {_direction(camera_centre(pose), _MOVES)}"
 
 
 def describe_pose(pose: RelativePose) -> str:
@@ -209,18 +204,15 @@ def _triple(vector: FloatArray) -> str:
     return f"({', '.join(f'{value:.4g}' for value in rounded)})"
 
 
-def _side(vector: FloatArray, axis: int, words: tuple[tuple[str, str], ...]) -> str:
-    """Return the word for the sign of one component."""
-    return words[axis][int(vector[axis] < 0)]
-
-
-def _parts(vector: FloatArray, words: tuple[tuple[str, str], ...]) -> str:
-    """Return the words of all components that matter, the largest first."""
+def _direction(vector: FloatArray, words: tuple[tuple[str, str], ...]) -> str:
+    """Return the words of all components that matter, the largest first; one close to an axis."""
     order = np.argsort(-np.abs(vector), kind="stable")
-    said = [_side(vector, int(k), words) for k in order if abs(vector[k]) >= _SMALLEST_PART]
+    close = abs(vector[order[0]]) >= _CLOSE
+    least = _CLOSE if close else _SMALLEST_PART
+    said = [words[k][int(vector[k] < 0)] for k in order if abs(vector[k]) >= least]
     # "Mostly" needs one part that is much larger than the others.
     first, second = np.abs(vector[order[:2]])
-    mostly = "mostly " if first > 1.5 * second else ""
+    mostly = "mostly " if not close and first > 1.5 * second else ""
     return mostly + " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
 
 
