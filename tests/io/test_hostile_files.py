@@ -264,9 +264,9 @@ ZEROS = zlib.compress(bytes(100_000_000))
 read_list = READERS["list"]
 # What is in a file, how it is made and read, most memory in MB. Only ordinary files are read.
 ORDINARY = {
-    "PNG, RGBA": (photograph("RGBA", "png", compress_level=1), load_image, 6 * DECODED_MB),
-    "JPEG": (photograph("RGB", "jpeg"), load_image, 5 * DECODED_MB),
-    "TIFF, float": (photograph("F", "tiff"), load_image, 6 * DECODED_MB),
+    "PNG, RGBA": (photograph("RGBA", "png", compress_level=1), load_image, 4 * DECODED_MB),
+    "JPEG": (photograph("RGB", "jpeg"), load_image, 4 * DECODED_MB),
+    "TIFF, float": (photograph("F", "tiff"), load_image, 4 * DECODED_MB),
     "WebP": (photograph("RGB", "webp", quality=30, method=0), load_image, 8 * DECODED_MB),
     "JPEG 2000": (photograph("RGB", "jpeg2000", quality_layers=[60]), load_image, 9 * DECODED_MB),
     "graph of a million edges": (

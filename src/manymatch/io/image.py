@@ -25,7 +25,7 @@ from manymatch.io.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -171,20 +171,29 @@ def load_image(
     if torch is not None and isinstance(source, torch.Tensor):
         source = _tensor_array(source, torch, name)
     if isinstance(source, np.ndarray):
-        pixels, turn = _array_pixels(source, name, most), 1
+        pixels = _array_pixels(source, name, most)
         stretch = source.dtype.itemsize == 2 and source.dtype.kind == "u" and pixels.shape[2] == 1
-    elif isinstance(source, str | os.PathLike) and os.fspath(source):
+        return _eight_bit(pixels.__getitem__, pixels.shape[:2], name, stretch=stretch)
+    if isinstance(source, str | os.PathLike) and os.fspath(source):
         if most > LIMITS["pixels"]:
             # Pillow has a limit of its own, for the whole process, and refuses twice of it.
             require_pillow().MAX_IMAGE_PIXELS = most
+        want, given = "an image file", repr(str(as_path(source)))
         with open_image(source, name) as image:
-            pixels, turn, stretch = _decoded(image, most)
+            turn = _decode(image, most)
     elif pillow is not None and isinstance(source, pillow.Image):
-        with _decoding(name, "a readable image", describe(source)):
-            pixels, turn, stretch = _decoded(source, most)
+        image, want, given = source, "a readable image", describe(source)
+        with _decoding(name, want, given):
+            turn = _decode(image, most)
     else:
         raise refusal(name, _WANT, source)
-    return _upright(_eight_bit(pixels, name, stretch=stretch), turn)
+
+    def rows(band: slice) -> NDArray[Any]:
+        with _decoding(name, want, given):
+            return _pixels(image.crop((0, band.start, image.width, band.stop)))
+
+    deep = image.mode in _DEEP_MODES
+    return _upright(_eight_bit(rows, image.size[::-1], name, stretch=deep), turn)
 
 
 def orientation(image: Any) -> int:
@@ -234,8 +243,8 @@ def _too_large(most: int) -> str:
     return f"it has more than {most:,} pixels, see max_pixels and MANYMATCH_MAX_PIXELS"
 
 
-def _decoded(image: Any, most: int) -> tuple[NDArray[Any], int, bool]:
-    """Pixels (H, W, C) of a Pillow image, its EXIF orientation, whether it is one deep channel."""
+def _decode(image: Any, most: int) -> int:
+    """Decode a Pillow image of at most `most` pixels, and return its EXIF orientation."""
     width, height = image.size
     if width == 0 or height == 0:
         raise _ReadError(f"it is {width} x {height} pixels large")
@@ -243,14 +252,18 @@ def _decoded(image: Any, most: int) -> tuple[NDArray[Any], int, bool]:
         raise _ReadError(_too_large(most))
     # Decode first: some formats (TIFF) are turned by Pillow itself, which removes the tag.
     image.load()
-    turn = orientation(image)
+    return orientation(image)
+
+
+def _pixels(image: Any) -> NDArray[Any]:
+    """Pixels (H, W, C) of a Pillow image, 8-bit unless it has one deeper channel."""
     if image.mode in _DEEP_MODES:
-        return np.asarray(image)[:, :, None], turn, True
+        return np.asarray(image)[:, :, None]
     if "transparency" in image.info or image.mode in ("RGBA", "RGBa", "LA", "La", "PA"):
         # Premultiplied grey converts only to its plain form.
         straight = image.convert("LA") if image.mode == "La" else image
-        return np.asarray(straight.convert("RGBA")), turn, False
-    return np.asarray(image if image.mode == "RGB" else image.convert("RGB")), turn, False
+        return np.asarray(straight.convert("RGBA"))
+    return np.asarray(image.convert("RGB"))
 
 
 def _upright(stored: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
@@ -309,13 +322,16 @@ def _array_pixels(array: NDArray[Any], name: str, most: int) -> NDArray[Any]:
     return plain if plain.ndim == 3 else plain[:, :, None]
 
 
-def _eight_bit(pixels: NDArray[Any], name: str, *, stretch: bool) -> NDArray[np.uint8]:
-    """Bring (H, W, C) pixels to 8-bit RGB, band by band; `stretch` maps their range to 0..255."""
-    step = max(1, _BAND_PIXELS // pixels.shape[1])
-    bands = [slice(top, top + step) for top in range(0, len(pixels), step)]
+def _eight_bit(
+    rows: Callable[[slice], NDArray[Any]], size: tuple[int, ...], name: str, *, stretch: bool
+) -> NDArray[np.uint8]:
+    """Bring rows (H, W, C) to 8-bit RGB, band by band; `stretch` maps their range to 0..255."""
+    height, width = size
+    step = max(1, _BAND_PIXELS // width)
+    bands = [slice(top, min(top + step, height)) for top in range(0, height, step)]
     low, high = 0.0, 1.0
-    if stretch or pixels.dtype.kind == "f":
-        ranges = np.array([_range(pixels[band], finite=stretch) for band in bands])
+    if stretch or rows(slice(0, 1)).dtype.kind == "f":
+        ranges = np.array([_range(rows(band), finite=stretch) for band in bands])
         low, high = float(ranges[:, 0].min()), float(ranges[:, 1].max())
         # NaN fails the comparison as well.
         if not stretch and not (low >= 0.0 and high <= 1.0):
@@ -323,9 +339,9 @@ def _eight_bit(pixels: NDArray[Any], name: str, *, stretch: bool) -> NDArray[np.
                 f"{name} must hold floats in [0, 1] (or be uint8), got values from {low:g} to "
                 f"{high:g}"
             )
-    colour = np.empty((*pixels.shape[:2], 3), dtype=np.uint8)
+    colour = np.empty((height, width, 3), dtype=np.uint8)
     for band in bands:
-        part = pixels[band]
+        part = rows(band)
         if stretch:
             finite = np.isfinite(part)
             values = np.where(finite, part, low).astype(np.float64) - low
