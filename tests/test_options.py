@@ -199,7 +199,7 @@ def test_replace_keeps_the_rest_and_checks_the_whole():
         options.replace(max_iterations=10)
 
 
-def test_a_budget_below_the_default_of_min_iterations_lowers_it():
+def test_max_iterations_below_the_default_minimum_lowers_it():
     assert Options().changed(max_iterations=10, seed=2) == Options(
         min_iterations=10, max_iterations=10, seed=2
     )

@@ -41,7 +41,7 @@ def test_plane_to_pixels_as_opencv(model, k):
 @every_case
 def test_pixels_to_plane_as_opencv(model, k):
     cv2 = pytest.importorskip("cv2", reason="OpenCV, the independent twin, is missing")
-    # OpenCV iterates a fixed point; so many steps take it to the last digits here.
+    # OpenCV iterates a fixed point; 500 steps take it to the last digits here.
     stop = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 500, 1e-14)
     pixels = some_pixels()
     theirs = cv2.undistortPoints(

@@ -257,7 +257,7 @@ def test_auc_names_what_is_wrong(errors, thresholds, message):
     ],
 )
 @pytest.mark.parametrize("pose", [None, RelativePose(np.eye(3), [0, 0, 1])])
-def test_a_bad_truth_is_named_whether_or_not_there_is_a_pose(pose, R, t, message):
+def test_bad_true_pose_is_named(pose, R, t, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         pose_error_deg(pose, R, t)
 

@@ -636,7 +636,7 @@ def test_size_is_bounded_for_any_number_of_poses(monkeypatch, scene, estimate, t
         sizes.append(len(page.scripts[0]))
         unseen = "9 less probable poses are not shown." in page.text
         assert unseen == (number == 12)
-    # Keypoints have several candidates, so that fewer candidates are nearly as many keypoints.
+    # Fewer candidates still have nearly the same keypoints.
     assert max(sizes) < 2 * sizes[0]
     assert sizes[3] < 1.01 * sizes[2]
 
