@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
@@ -24,7 +25,7 @@ from manymatch.options import AUTO, checked_options
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from manymatch.graph import GraphLike
+    from manymatch.graph import AssociationGraph, GraphLike
     from manymatch.options import OptionKeywords, Options
 
 # Camera, 3x3 matrix, COLMAP-style mapping or pycolmap.Camera; `as_camera` decides.
@@ -38,6 +39,9 @@ _LOW_PARALLAX = 4.0
 # probabilities of alternatives (docs/confidence.md). docs/unknown_focal.md has the measured errors
 # over their standard deviations.
 _NATS_PER_ODDS = 16.0
+
+# Of `scorer_times`: minimal samples, each with up to ten poses, and rounds over all of them.
+_SAMPLES, _REPEATS = 400, 5
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -191,6 +195,39 @@ def score_pose(
         pair.x0, pair.x1, pair.edges, pair.eps, checked.q, checked.delta, pose.R, pose.t
     )
     return Score(hcm, cardinality, int(inliers.sum()), read_only(inliers))
+
+
+def scorer_times(
+    graph: AssociationGraph, camera0: CameraLike, camera1: CameraLike, options: Options
+) -> dict[str, float] | None:
+    """Seconds of an HCM ("hcm") and of an MCM ("mcm") evaluation of a sampled pose, on one thread.
+
+    The poses come from minimal samples of the graph, and are scored as in the search: with early
+    rejection, and without the preparation that a search does once. None if the graph gives no pose.
+    """
+    pair = prepare(graph.compact()[0], camera0, camera1, options)
+    rows = _core.sample(pair.edges, None, 0, _SAMPLES, uniform_edges=False)
+    ends = pair.edges[rows[(rows >= 0).all(axis=1)]]
+    if not len(ends):
+        return None
+    one = np.ones((len(ends), 5, 1))
+    rays0 = np.concatenate([pair.x0[ends[..., 0]], one], axis=2)
+    rays1 = np.concatenate([pair.x1[ends[..., 1]], one], axis=2)
+    _, R, t = _core.five_point(rays0, rays1)
+    if not len(R):
+        return None
+    fixed = (pair.x0, pair.x1, pair.edges, pair.eps, pair.options.q, pair.options.delta)
+
+    def seconds(count: int, mechanism: str) -> float:
+        start = time.perf_counter()
+        _core.screened_scores(*fixed, R[:count], t[:count], mechanism)
+        return time.perf_counter() - start
+
+    times = {}
+    for mechanism in ("hcm", "mcm"):
+        best, prepared = (min(seconds(n, mechanism) for _ in range(_REPEATS)) for n in (len(R), 0))
+        times[mechanism] = max(best - prepared, 0.0) / len(R)
+    return times
 
 
 def prepare(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from manymatch.associate.candidates import Association
-from manymatch.estimate.scorer_times import scorer_times
+from manymatch.estimate.relative_pose import scorer_times
 from manymatch.io.files import read_bytes, write_text
 from manymatch.options import Options, num_threads
 from manymatch_lab import style
