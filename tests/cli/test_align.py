@@ -27,7 +27,7 @@ def transfer(H, points):
 
 
 def pair(H):
-    """A wall, and what is seen of it after the map."""
+    """Return an image, and the same image after the map."""
     image0 = texture(3, 360, 270)
     image1 = warp(image0, np.linalg.inv(H), (340, 300))[..., :3]
     return image0, np.ascontiguousarray(image1)
@@ -46,7 +46,7 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize(("model", "H"), [("homography", PERSPECTIVE), ("affine", AFFINE)])
-def test_a_known_map_is_found(model, H):
+def test_known_map_is_found(model, H):
     image0, image1 = pair(H)
     result = manymatch.align(image0, image1, model, preset="classic", max_iterations=2000)
     assert result.success
@@ -66,7 +66,7 @@ def test_a_known_map_is_found(model, H):
     assert np.mean(gap) < 6.0
 
 
-def test_a_pair_is_printed_and_written(photos, tmp_path):
+def test_result_is_printed_and_written(photos, tmp_path):
     out = tmp_path / "out"
     result = run(photos / "a.png", photos / "b.png", "--out", out, *QUICK)
     assert result.exit_code == 0, result.output
@@ -96,7 +96,7 @@ def test_a_pair_is_printed_and_written(photos, tmp_path):
     assert record["success"]
 
 
-def test_what_cannot_be_aligned_is_exit_code_1(photos, tmp_path):
+def test_images_without_a_homography_are_exit_code_1(photos, tmp_path):
     Image.fromarray(np.full((120, 160, 3), 90, np.uint8)).save(tmp_path / "flat.png")
     out = tmp_path / "out"
     first = run(photos / "a.png", photos / "b.png", "--out", out, *QUICK)
@@ -122,7 +122,7 @@ def test_bad_input_is_one_sentence(photos, arguments, sentence):
     assert sentence in one_sentence(result)
 
 
-def test_there_is_nothing_to_warp_without_a_homography():
+def test_warping_needs_a_homography():
     flat = np.full((80, 100, 3), 90, np.uint8)
     result = manymatch.align(flat, flat, preset="classic")
     assert not result.success
@@ -133,7 +133,7 @@ def test_there_is_nothing_to_warp_without_a_homography():
 
 
 @pytest.mark.skipif(find_chromium() is None, reason="needs Chromium")
-def test_the_page_in_a_browser(tmp_path):
+def test_page_in_a_browser(tmp_path):
     result = manymatch.align(*pair(PERSPECTIVE), preset="classic", max_iterations=2000)
     path = result.report(tmp_path / "overlay.html", command="manymatch align a.png b.png")
     with Browser() as browser:

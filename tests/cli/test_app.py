@@ -17,7 +17,7 @@ from tests.support.command import one_sentence, run
 MAIN = "from manymatch.cli.app import main; main()"
 
 
-def test_version_and_what_it_runs_on():
+def test_version_and_libraries():
     plain, verbose = run("--version"), run("--version", "--verbose")
     assert plain.exit_code == verbose.exit_code == 0
     assert len(plain.stdout.splitlines()) == 1
@@ -52,20 +52,20 @@ def imported(*arguments):
     return set(done.stdout.split("loaded ")[-1].split())
 
 
-def test_no_command_is_imported_for_the_listing():
+def test_listing_imports_no_command():
     names = imported("--help")
     assert not {f"manymatch.cli.{command}" for command in COMMANDS} & names
     assert not {"torch", "cv2", "matplotlib", "PIL"} & names
 
 
-def test_a_command_imports_itself_only():
+def test_command_imports_itself_only():
     names = imported("solve", "--help")
     others = {f"manymatch.cli.{command}" for command in COMMANDS if command != "solve"}
     assert not others & names
     assert not {"manymatch.batch", "manymatch.viz", "torch", "cv2"} & names
 
 
-def test_the_installed_entry_point_runs():
+def test_installed_entry_point_runs():
     result = subprocess.run(  # noqa: S603 - fixed arguments
         [sys.executable, "-c", MAIN, "solve", "x.npz", "--camera0", "1,1,1,1", "--camera1", "x"],
         capture_output=True,
@@ -121,7 +121,7 @@ TRIES = {
 
 
 @pytest.mark.parametrize("line", TRIES)
-def test_a_mistake_is_one_sentence_that_helps(tmp_path, monkeypatch, line):
+def test_mistake_is_one_sentence_with_a_suggestion(tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
     for name in PHOTOS:
         (tmp_path / name).write_bytes(b"\xff\xd8\xff not all of a photograph")
@@ -150,14 +150,14 @@ def test_ways_to_the_help_of_a_command(line):
     assert "Exit codes: 0" in result.stdout
 
 
-def test_without_a_command_it_lists_them():
+def test_listing_without_a_command():
     result = run()
     assert all(name in result.output for name in COMMANDS)
     assert "manymatch demo" in result.output
     assert run("-V").stdout == run("--version").stdout
 
 
-def test_a_name_that_is_no_text_can_be_printed(tmp_path):
+def test_name_that_is_not_utf8_can_be_printed(tmp_path):
     name = os.fsdecode(b"\xff.jpg")
     done = subprocess.run(  # noqa: S603 - fixed arguments
         [sys.executable, "-c", MAIN, "match", name, name],

@@ -17,7 +17,7 @@ from manymatch.cli.console import Tracker, clean_exit
         (RunInterrupted(3, 9), 130, "3 of 9 pairs"),
     ],
 )
-def test_an_end_is_one_line_and_a_code(capsys, error, code, says):
+def test_errors_are_one_line_and_an_exit_code(capsys, error, code, says):
     with pytest.raises(typer.Exit) as end, clean_exit():
         raise error
     assert end.value.exit_code == code
@@ -27,7 +27,7 @@ def test_an_end_is_one_line_and_a_code(capsys, error, code, says):
     assert captured.err.count("\n") == 1
 
 
-def test_a_lack_of_memory_that_a_function_in_c_overlooked_is_one_line(capsys):
+def test_hidden_memory_error_is_one_line(capsys):
     with pytest.raises(typer.Exit) as end, clean_exit():
         raise SystemError("a result with an exception set") from MemoryError()
     assert end.value.exit_code == 2
@@ -35,7 +35,7 @@ def test_a_lack_of_memory_that_a_function_in_c_overlooked_is_one_line(capsys):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, TypeError, KeyError, SystemError])
-def test_a_programming_error_is_not_hidden(error):
+def test_programming_error_is_not_hidden(error):
     with pytest.raises(error), clean_exit():
         raise error("broken")
 

@@ -33,7 +33,7 @@ def test_demo_json_is_one_document_with_both_errors(tmp_path):
 
 
 def test_demo_without_torch_finds_the_pose(tmp_path):
-    """The shortest path of README must not end in a weak pose, whatever is installed."""
+    """The shortest path of README finds the pose also without torch."""
     record = json.loads(run("demo", "--json", "--out", tmp_path, "--preset", "classic").stdout)
     assert record["confidence"]["verdict"] == "solved"
     assert record["error_deg"] < 3.0
@@ -48,7 +48,7 @@ def test_demo_needs_no_matplotlib(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.glob("*.png")} == {"matches.png", "rank_one.png"}
 
 
-def test_a_folder_is_refused_before_anything_is_matched(tmp_path, monkeypatch):
+def test_bad_folder_is_refused_before_matching(tmp_path, monkeypatch):
     monkeypatch.delattr(Matcher, "match")
     (tmp_path / "file").write_text("in the way")
     sentence = one_sentence(run("demo", "--out", tmp_path / "file", *QUICK))

@@ -51,7 +51,7 @@ def test_help_fits_on_two_screens(name, monkeypatch):
         ("solve", "--pool-size", "pool_size=VALUE"),
     ],
 )
-def test_setting_that_is_no_flag_is_refused_with_its_set_form(command, flag, use):
+def test_former_flag_is_refused_with_its_set_form(command, flag, use):
     sentence = one_sentence(run(command, "a", flag, "4"), 2)
     assert f"{command} has no option {flag}; use --set {use}" in sentence
 

@@ -30,7 +30,7 @@ def as_json(*arguments):
     return json.loads(result.stdout)
 
 
-def test_the_list_has_what_the_presets_use():
+def test_listing_has_the_models_of_the_presets():
     result = run()
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -64,7 +64,7 @@ def test_json_holds_everything():
     assert preset["ready"] is False
 
 
-def test_weights_that_are_here_are_found(tmp_path, monkeypatch):
+def test_weights_in_own_folder_are_found(tmp_path, monkeypatch):
     monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
     file = tmp_path / "dinov2-vits14.safetensors"
     file.write_bytes(b"x")

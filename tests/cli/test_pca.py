@@ -39,7 +39,7 @@ def test_every_layer_and_rank_is_a_column(pair, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_it_says_when_there_is_no_position(pair, tmp_path):
+def test_note_if_the_network_has_no_positional_subspace(pair, tmp_path):
     # Positions of this network are relative: an image without content has none.
     name = "vjepa2.1-vitb16"
     settings = {"entry": "any", "hidden": 64, "normed": [1, 2, 3, 4]}
@@ -80,7 +80,7 @@ def test_bad_flags_are_named(pair, tmp_path, arguments, says):
         (("--layer", "x"), "--layer must be whole numbers"),
     ],
 )
-def test_it_is_refused_before_an_image_is_read(tmp_path, monkeypatch, arguments, says):
+def test_bad_flag_is_refused_before_an_image_is_read(tmp_path, monkeypatch, arguments, says):
     monkeypatch.chdir(tmp_path)
     for name in ("file", "none.png"):
         (tmp_path / name).write_text("in the way, and no image")

@@ -37,7 +37,7 @@ def result(pair, matcher):
     return matcher.match(pair.image0, pair.image1, pair.camera, pair.camera, with_rank_one=True)
 
 
-def test_the_pose_is_found(pair, result):
+def test_pose_is_found(pair, result):
     assert result.estimate.success
     assert pose_error_deg(result.estimate.pose, pair.pose.R, pair.pose.t) < 2.0
     assert result.confidence.verdict == "solved"
@@ -50,7 +50,7 @@ def test_the_pose_is_found(pair, result):
     assert (result.rank_one.graph.rank == 1).all()
 
 
-def test_the_method_decides_what_it_sees_of_the_candidates(pair, matcher, result):
+def test_method_decides_which_candidates_it_gets(pair, matcher, result):
     features = matcher.extractor.extract_many([pair.image0, pair.image1])
     found = {}
     for name, settings in {
@@ -76,7 +76,7 @@ def test_the_method_decides_what_it_sees_of_the_candidates(pair, matcher, result
     assert "expected to be right" not in str(found["paper"])
 
 
-def test_the_scores_can_be_had_again_from_the_result(result):
+def test_scores_follow_from_the_result(result):
     again = manymatch.score_pose(
         result.graph, result.camera0, result.camera1, result.estimate.pose, result.estimate.options
     )
@@ -84,7 +84,7 @@ def test_the_scores_can_be_had_again_from_the_result(result):
     assert np.array_equal(again.inliers, result.estimate.inliers)
 
 
-def test_everything_is_in_pixels_of_the_images_as_given(pair, matcher, result):
+def test_results_are_in_pixels_of_the_given_images(pair, matcher, result):
     double = [np.repeat(np.repeat(i, 2, 0), 2, 1) for i in (pair.image0, pair.image1)]
     camera = pair.camera.scaled(2.0)
     large = matcher.match(*double, camera, camera)
@@ -101,7 +101,7 @@ def test_everything_is_in_pixels_of_the_images_as_given(pair, matcher, result):
     assert np.median(residual) < 4.0
 
 
-def test_images_may_be_resized_differently(pair, matcher):
+def test_images_may_have_different_working_sizes(pair, matcher):
     half = np.asarray(Image.fromarray(pair.image1).resize((240, 180), Image.Resampling.BOX))
     camera1 = pair.camera.scaled(0.5)
     found = matcher.match(pair.image0, half, pair.camera, camera1, longest1=0)
@@ -114,7 +114,7 @@ def test_images_may_be_resized_differently(pair, matcher):
     assert enlarged.estimate.options.threshold_px == pytest.approx(wanted)
 
 
-def test_what_the_filter_keeps_does_not_depend_on_the_stored_size(pair):
+def test_motion_filter_does_not_depend_on_the_stored_size(pair):
     """Two files of unequal resolution with the same pixels at working size."""
     matcher = Matcher("classic", **QUICK, method="hcm-mcm")
     plain = matcher.match(pair.image0, pair.image1, pair.camera, pair.camera)
@@ -156,7 +156,7 @@ def test_names_tell_images_apart(pair, matcher, tmp_path):
         matcher.match(outer, inner, images_folder=tmp_path / "absent")
 
 
-def test_the_result_does_not_depend_on_threads_or_history(pair, result):
+def test_result_does_not_depend_on_threads_or_history(pair, result):
     again = Matcher("classic", threads=1, **QUICK).match(
         pair.image0, pair.image1, pair.camera, pair.camera
     )
@@ -166,7 +166,7 @@ def test_the_result_does_not_depend_on_threads_or_history(pair, result):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (200, 300, 3), (1, 500), (40, 30, 4)])
-def test_images_with_nothing_on_them(matcher, shape):
+def test_blank_images_have_no_pose(matcher, shape):
     blank = np.zeros(shape, np.uint8)
     found = matcher.match(blank, blank)
     assert not found.estimate.success
@@ -210,7 +210,7 @@ def test_all_files_are_written_and_read_back(result, tmp_path):
     assert not list((tmp_path / "new" / "folder").glob(".*"))
 
 
-def test_nothing_is_written_for_what_cannot_be(result, tmp_path):
+def test_refused_result_writes_nothing(result, tmp_path):
     with pytest.raises(ValueError, match="formats must be"):
         result.save(tmp_path / "a", formats=("npz", "xml"))
     spaced = dataclasses.replace(result, names=("my photo.jpg", "b.jpg"))
@@ -222,7 +222,7 @@ def test_nothing_is_written_for_what_cannot_be(result, tmp_path):
         result.save(tmp_path / "file" / "a")
 
 
-def test_every_file_of_an_earlier_result_goes(result, tmp_path):
+def test_files_of_an_earlier_result_are_removed(result, tmp_path):
     pytest.importorskip("h5py")
     written = result.save(tmp_path / "a", FORMATS)
     assert {"picture", "report", "npz", "colmap"} <= set(written)
@@ -234,7 +234,7 @@ def test_every_file_of_an_earlier_result_goes(result, tmp_path):
     assert {path.name for path in (tmp_path / "a").rglob("*")} == {"result.json", "config.toml"}
 
 
-def test_files_that_are_not_ours_are_not_believed_to_be(result, tmp_path):
+def test_other_files_stay(result, tmp_path):
     folder, victim = tmp_path / "a", tmp_path / "victim.txt"
     victim.write_text("mine")
     for content in (
@@ -269,13 +269,13 @@ def test_pictures_are_files_without_matplotlib_and_figures_with_it(result, tmp_p
         result.plot()
 
 
-def test_the_picture_of_another_estimate_has_no_verdict_of_this_one(result):
+def test_picture_of_another_estimate_has_no_verdict(result):
     other = dataclasses.replace(result.estimate)
     figure = result.plot(estimate=other)
     assert result.confidence.reason not in " ".join(text.get_text() for text in figure.texts)
 
 
-def test_a_notebook_shows_the_images_or_the_text(result, monkeypatch):
+def test_notebook_shows_images_or_text(result, monkeypatch):
     shown = result._repr_html_()
     assert shown.startswith("<iframe ")
     assert "data:image/jpeg;base64," in shown
@@ -284,7 +284,7 @@ def test_a_notebook_shows_the_images_or_the_text(result, monkeypatch):
     assert result._repr_html_() is None
 
 
-def test_what_a_newcomer_reads_off_a_result(result):
+def test_results_have_short_representations(result):
     assert result.success is result.estimate.success is True
     assert result.pose is result.estimate.pose
     assert result.matches is result.estimate.matches
@@ -302,7 +302,7 @@ def test_what_a_newcomer_reads_off_a_result(result):
     assert found.inliers.shape == (result.graph.num_edges,)
 
 
-def test_a_matcher_goes_to_other_processes(pair, matcher, result):
+def test_matcher_can_be_pickled(pair, matcher, result):
     again = pickle.loads(pickle.dumps(matcher))  # noqa: S301
     assert repr(again) == repr(matcher)
     assert again.extractor.config == matcher.extractor.config
@@ -325,7 +325,7 @@ def test_options_of_one_pair_are_keywords(pair, matcher):
         matcher.match(*given, options=3)
 
 
-def test_the_short_way(pair):
+def test_match_in_one_call(pair):
     found = match(pair.image0, pair.image1, preset="classic", **QUICK)
     assert found.estimate.success
     assert sum("has an unknown focal length" in note for note in found.notes) == 2

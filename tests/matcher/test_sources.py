@@ -108,7 +108,7 @@ def test_sources_of_a_file(tmp_path):
     assert "layer=10" in changed.notes[0]
 
 
-def test_settings_hold_for_every_source_where_they_have_a_meaning():
+def test_settings_hold_for_every_source():
     config = MatcherConfig.of("fused", k=3, max_keypoints=99, longest=512, precision="bfloat16")
     for source in config.sources:
         assert source.association.k == 3
@@ -151,13 +151,13 @@ def test_settings_hold_for_every_source_where_they_have_a_meaning():
         ({"preset": "classic", "detector": "images"}, "detector must be one that finds keypoints"),
     ],
 )
-def test_a_fault_is_one_sentence(arguments, words):
+def test_bad_sources_are_named(arguments, words):
     with pytest.raises(ValueError, match=words) as caught:
         MatcherConfig.of(**arguments)
     assert "\n" not in str(caught.value)
 
 
-def test_a_matcher_of_images_needs_no_detector():
+def test_matcher_of_images_needs_no_detector():
     config = MatcherConfig.of("embedded", matcher="efficient-loftr")
     assert (config.sources[0].features.detector, config.sources[0].features.descriptor) == (
         "images",
@@ -174,7 +174,7 @@ def test_a_matcher_of_images_needs_no_detector():
 # Matchers
 
 
-def test_a_function_of_features_gets_them_as_the_detector_saw_them(photos):
+def test_function_gets_features_at_working_size(photos):
     sizes = []
 
     def best_first(features0, features1):
@@ -194,7 +194,7 @@ def test_a_function_of_features_gets_them_as_the_detector_saw_them(photos):
 # Matching
 
 
-def test_the_graph_is_the_merged_graph_of_the_sources(photos):
+def test_graph_is_the_merged_graph_of_the_sources(photos):
     matcher = Matcher(sources=TWO)
     result = matcher.match(*photos[:2], with_rank_one=True)
     singles = [Matcher(sources=[source]).match(*photos[:2]) for source in TWO]
@@ -218,7 +218,7 @@ def test_the_graph_is_the_merged_graph_of_the_sources(photos):
     assert result.estimate.success
 
 
-def test_features_of_every_source_are_wanted(photos):
+def test_features_of_every_source_are_needed(photos):
     matcher = Matcher(sources=TWO)
     kinds = matcher.extract(photos[:2])
     again = matcher.match_features(*kinds)
@@ -229,7 +229,7 @@ def test_features_of_every_source_are_wanted(photos):
         Matcher("classic").match_features(kinds[0][0], kinds[1])
 
 
-def test_a_source_without_keypoints_in_a_batch(photos, tmp_path):
+def test_source_without_keypoints_in_a_batch(photos, tmp_path):
     config = MatcherConfig.of(sources=[TWO[0], {"name": "own", "matcher": columns}], seed=1)
     pairs = exhaustive_pairs(photos[0].parent)
     for form in ("h5", "colmap", "colmap-db"):

@@ -44,7 +44,7 @@ def run(
     one. Shown side by side: rank-one matches with plain consensus, and several candidates per
     keypoint that geometry resolves.
     """
-    # One source, so that rank-one matches are what is usual, and the picture shows one kind.
+    # One source: rank-one matches are then the usual ones, and the picture shows one kind.
     settings = {"preset": default_preset(one_source=True)[0], **settings}
     if settings["preset"] == "classic":
         settings = {"max_keypoints": _SIFT_KEYPOINTS, **settings}
