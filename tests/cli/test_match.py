@@ -162,7 +162,7 @@ def test_earlier_result_is_replaced_and_other_files_stay(photos, tmp_path):
     out = tmp_path / "out"
     Image.open(folder / "b.png").save(tmp_path / "c.png")
     first = run(folder / "a.png", folder / "b.png", "--out", out, "--format", "npz,colmap", *QUICK)
-    assert "replace" not in first.stdout
+    assert "They replace" not in first.stdout
     own = ("notes.txt", "a.png.txt.old", "c.png.txt")
     for name in own:
         (out / name).write_text("mine")
