@@ -176,11 +176,7 @@ class Association:
         counts: dict[str, int] = {}
         for number, association in enumerate(several):
             own = np.flatnonzero(graph.source == number)
-            numbered = AssociationGraph(
-                *(graph.points0, graph.points1, graph.edges[own]),
-                rank=None if graph.rank is None else graph.rank[own],
-            )
-            part = _cut(numbered, association, sizes, {})
+            part = _cut(graph.reordered(own), association, sizes, {})
             mask[own[part.places]] = True
             counts = {name: counts.get(name, 0) + n for name, n in part.counts.items()}
         counts |= {f"keypoints{s}": len((graph.points0, graph.points1)[s]) for s in (0, 1)}
