@@ -64,12 +64,6 @@ def test_which_pairs_share():
 # ---------------------------------------------------------------- what pairs say together
 
 
-def test_one_pair_says_what_it_says():
-    focal, deviation = combined([(math.log(900.0), 0.02)])
-    assert focal == pytest.approx(900.0)
-    assert deviation / focal == pytest.approx(0.02, rel=0.1)
-
-
 def test_pairs_that_agree_are_averaged_by_their_variances():
     rng = np.random.default_rng(0)
     sigma = rng.uniform(0.01, 0.1, 400)
@@ -290,18 +284,6 @@ def test_shards_share_focal_lengths(listed, tmp_path):
             shutil.copytree(tmp_path / f"{number}", joined, dirs_exist_ok=True)
     assert run_batch(listed, None, joined, CONFIG, **how).computed == 0
     assert content(joined) == content(whole)
-
-
-@pytest.mark.usefixtures("determined")
-def test_second_pass_of_joined_shards_can_be_done_by_one_machine(listed, tmp_path):
-    run_batch(listed, None, tmp_path / "whole", CONFIG, workers=1, camera_per="all")
-    for number in (1, 2):
-        out = tmp_path / f"{number}"
-        run_batch(listed, None, out, CONFIG, shard=f"{number}/2", camera_per="all")
-        shutil.copytree(out / "parts", tmp_path / "out" / "parts", dirs_exist_ok=True)
-    summary = run_batch(listed, None, tmp_path / "out", CONFIG, camera_per="all")
-    assert summary.computed == len(listed)
-    assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("determined")

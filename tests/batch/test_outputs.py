@@ -1,5 +1,6 @@
 """Matches of a batch: one file per pair, and the files of hloc and COLMAP made of them."""
 
+import csv
 import dataclasses
 import json
 import os
@@ -47,7 +48,7 @@ def test_strange_names_make_plain_files(images, tmp_path):
     assert path.name.startswith("000000_")
 
 
-def test_names_that_are_no_text(images, tmp_path):
+def test_names_that_are_not_utf8_are_escaped(images, tmp_path):
     """File systems take any bytes; tables do not."""
     content = (images / "view000.png").read_bytes()
     for name in (b"\xff.png", b"\xfe.png"):
@@ -124,7 +125,7 @@ def test_all_formats_hold_the_matches_of_every_pair(done, pairs, tmp_path):
     assert rows(tmp_path) == rows(done[0])
 
 
-def test_a_batch_in_parts_has_every_pair_once(pairs, tmp_path):
+def test_files_are_made_anew_with_every_pair_once(pairs, tmp_path):
     """Files that are there, whole or not, are replaced by files of all parts."""
     pytest.importorskip("h5py")
     how = {"formats": ["h5", "colmap"]}
@@ -214,7 +215,7 @@ def test_pairs_that_a_database_cannot_hold_are_refused(pairs, tmp_path, change, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_mirrored_photograph_is_refused_before_work(tmp_path):
+def test_mirrored_photograph_is_refused_before_work(tmp_path):
     pytest.importorskip("pycolmap")
     make_images(tmp_path / "views", 3)
     exif = Image.Exif()
@@ -259,9 +260,7 @@ def test_two_images_that_are_paired_twice_are_there_once(pairs, tmp_path):
         ("ambiguous", True, True),
     ],
 )
-def test_a_pose_whose_matches_may_be_wrong_is_not_given_to_mappers(
-    tmp_path, monkeypatch, verdict, shared, trusted
-):
+def test_untrusted_pose_is_not_given_to_mappers(tmp_path, monkeypatch, verdict, shared, trusted):
     """Its matches are, as raw ones; by a batch and by a single result."""
     pycolmap = pytest.importorskip("pycolmap")
     make_images(tmp_path / "views", 2)
@@ -356,3 +355,43 @@ def test_part_that_expands_beyond_the_limit_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("MANYMATCH_MAX_ARRAY_MB", "7")
     with pytest.raises(ValueError, match="MANYMATCH_MAX_ARRAY_MB"):
         run.read(0)
+
+
+def test_long_tables_come_in_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(outputs, "_CHUNK", 3)
+    table = [{"index": i, "seed": 2**64 - 1, "name0": 'a,"b"\n'} for i in range(8)]
+    columns = {"index": int, "seed": int, "name0": str, "chance": float}
+    outputs.write_tables(tmp_path, columns, lambda: iter(table), {})
+    whole = [{**row, "chance": None} for row in table]
+    assert parquet.read_table(tmp_path / "pairs.parquet").to_pylist() == whole
+    with (tmp_path / "pairs.csv").open(newline="") as file:
+        texts = list(csv.DictReader(file))
+    assert [row["name0"] for row in texts] == [row["name0"] for row in table]
+    assert texts[0]["seed"] == str(2**64 - 1)
+
+
+def test_sentences_that_differ_in_names_and_numbers_are_one_reason():
+    sentences = [
+        "image must be an image file, got 'a.jpg' (there is no such file)",
+        "no keypoints in image 0",
+        "image must be an image file, got 'b 2.jpg' (there is no such file)",
+        "camera0 must be 320 x 240, got 1,640 x 480?",
+        "camera0 must be 320 x 240, got 1,641 x 481?",
+        "image must be an image file, got 'c.jpg' (it is empty)",
+        "image must be an image file, got 'd.jpg' (there is no such file)",
+    ]
+    found = outputs.count_reasons(sentences)
+    assert [(reason.sentence, reason.count, reason.same) for reason in found] == [
+        (sentences[0], 3, False),
+        (sentences[3], 2, False),
+        (sentences[1], 1, True),
+        (sentences[5], 1, True),
+    ]
+    assert outputs.reasons_sentence(found, "could not be run", 1200) == (
+        f"7 of 1,200 pairs could not be run; 3 pairs: {sentences[0]} (and others alike); "
+        f"2 pairs: {sentences[3]} (and others alike); 1 pair: {sentences[1]}; "
+        f"1 pair: {sentences[5]}."
+    )
+    one = outputs.count_reasons(["is it so?"])
+    assert outputs.reasons_sentence(one, "failed", 1, "trial") == "1 of 1 trial failed: is it so?"
+    assert outputs.count_reasons([]) == []

@@ -68,7 +68,7 @@ def memory():
     system.store.clear()
 
 
-@pytest.fixture(params=["memory", "file", "s3"])
+@pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.nightly)])
 def root(request, tmp_path):
     """An address under which nothing is yet."""
     if request.param == "file":
@@ -142,7 +142,7 @@ def batch(root, out="out", **settings):
     return run_batch(f"{root}/images", None, f"{root}/{out}", CONFIG, **settings)
 
 
-def test_a_batch_is_the_same_anywhere(root, images, local):
+def test_batch_is_the_same_at_any_address(root, images, local):
     put_images(f"{root}/images", images)
     summary = batch(root)
     assert (summary.finished, summary.computed) == (PAIRS, PAIRS)
@@ -251,7 +251,7 @@ def test_entries_of_a_cache_are_checked(root):
         assert found is None or damaged[:-9] == whole[:-9]
 
 
-def test_a_cache_that_cannot_be_reached_is_done_without(memory, images, monkeypatch):
+def test_unreachable_cache_is_not_used(memory, images, monkeypatch):
     put_images("memory://root/images", images)
 
     def fail(*_, **__):
@@ -310,7 +310,7 @@ def test_results_that_cannot_be_written_end_the_run(memory, images, local, monke
 
 
 @pytest.mark.usefixtures("memory")
-def test_a_missing_image_is_a_row(images):
+def test_missing_image_is_a_row(images):
     put_images("memory://root/images", images)
     put("memory://root", {"pairs.txt": b"view000.png view001.png\nview000.png view009.png\n"})
     pairs = read_pairs("memory://root/pairs.txt", "memory://root/images")
@@ -355,7 +355,7 @@ def test_what_takes_no_address_says_so(arguments):
 
 
 @pytest.mark.usefixtures("memory")
-def test_secrets_are_neither_told_nor_written(images, monkeypatch):
+def test_secrets_are_neither_shown_nor_written(images, monkeypatch):
     put_images("memory://key:Hunter2@root/images", images)
     put("memory://key:Hunter2@root", {"pairs.txt": b"view000.png view001.png\nview000.png a.png\n"})
     root = "memory://key:Hunter2@root"
@@ -381,6 +381,7 @@ def test_secrets_are_neither_told_nor_written(images, monkeypatch):
 # ---- commands
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("s3")
 def test_commands_take_addresses(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
