@@ -80,7 +80,7 @@ def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], di
         with working("Opening the sets", quiet=values["as_json"]):
             found = arguments({**values, "progress": tracker})
         with tracker:
-            data = module.run(**found or {})
+            data: dict[str, Any] = module.run(**found or {})
         _finish(name, data, values["folder"], as_json=values["as_json"])
         return data
 
@@ -133,7 +133,8 @@ def run_all(
 
     Experiments that lack data, a package or weights are left out, with the reason.
     """
-    given = {"sets": list(sets), "root": root, "seeds": seeds, "limit": limit, "workers": workers}
+    given: dict[str, Any] = {"sets": list(sets), "root": root, "seeds": seeds, "limit": limit}
+    given["workers"] = workers
     given["data_set"] = sets[0] if sets else None
     with clean_exit():
         left_out = {}

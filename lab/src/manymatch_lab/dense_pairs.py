@@ -428,7 +428,8 @@ def pair_curves(
         found.append(PairCurves(record["scene"], record["angle_deg"], curves))
         if notes is not None:
             notes.update(dict.fromkeys(record["notes"]))
-    return deliver(found, outcome, len(found), total)
+    deliver(found, outcome, len(found), total)
+    return found
 
 
 def by_bin(pairs: Sequence[PairCurves], bounds: Sequence[float]) -> dict[str, Any]:

@@ -91,7 +91,9 @@ def run_matches(
         label=f"{source.representation}, {source.title}",
     )
     records = kept.first(total)
-    return deliver(_collected(records), outcome, len(records), total)
+    matches = _collected(records)
+    deliver(matches, outcome, len(records), total)
+    return matches
 
 
 def _work(source: GraphReader, config: RunConfig, index: int, threads: int) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from manymatch.cli.console import BAD_INPUT, Json, print_json, print_plain, prin
 from manymatch.io.files import as_folder
 from manymatch_lab.checks import count
 from manymatch_lab.datasets import registry
-from manymatch_lab.datasets.registry import DatasetInfo, SetSettings
+from manymatch_lab.datasets.dataset import DatasetInfo
+from manymatch_lab.datasets.registry import SetSettings
 from manymatch_lab.datasets.synthetic import CONFIGS
 
 EXAMPLE = "Example: manymatch datasets folder --root photos"

@@ -374,16 +374,15 @@ class DatasetInfo:
     get: str
     layout: Layout
     load: Callable[..., Dataset]
-    check: Callable[..., str | None] = None  # type: ignore[assignment]
+    check: Callable[..., str | None] | None = None
     num_pairs: int | None = None
     options: tuple[str, ...] = ()
     other_counts: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.check is None:
-            object.__setattr__(self, "check", self._check)
-
-    def _check(self, root: object, **options: Any) -> str | None:
+    def first_fault(self, root: object, **options: Any) -> str | None:
+        """Say in a sentence what is the first thing missing below a root, or None."""
+        if self.check is not None:
+            return self.check(root, **options)
         try:
             dataset = self.load(root, **options)
             for pair in spread(dataset.pairs):
@@ -393,7 +392,7 @@ class DatasetInfo:
             deep = [pair for pair in dataset.pairs if pair.extra.get("depth", True)]
             for pair in spread(deep, 6) if dataset.depth is not None else ():
                 for side in (0, 1):
-                    dataset.depth(pair, side)
+                    dataset.depth(pair, side)  # type: ignore[misc]
         except ValueError as error:
             return str(error)
         counts = (self.num_pairs, *self.other_counts)

@@ -142,7 +142,7 @@ class SetSettings:
 
     def check(self) -> str | None:
         """Name the first missing thing, or None."""
-        return info(self.dataset).check(self.root, **self.options)
+        return info(self.dataset).first_fault(self.root, **self.options)
 
 
 def read_set_file(path: object) -> SetSettings:

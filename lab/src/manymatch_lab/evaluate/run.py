@@ -410,18 +410,21 @@ def run_set(
 
     outcome = execute(configs, lambda record: retry_errors and "error" in record, label)
     for name, config in configs.items():
-        if config.camera_per != "pair" and not outcome.interrupted:
+        if config.camera_per != "pair" and not outcome.interrupted and outcome.error is None:
             # Repetitions are independent of each other.
             first = [_first_pass(kept[name], total, b) for b in range(config.seeds)]
             stale = functools.partial(_is_stale, first)
             outcome = execute([name], stale, f"{label}, shared focal lengths", first)
-    results = {}
+    if outcome.error is not None:
+        raise outcome.error
+    results: dict[str, RunResult] = {}
     for name, config in configs.items():
         results[name] = RunResult(
             target / name, run_header(source, config), kept[name].first(total)
         )
         results[name].write_tables((paper or {}).get(name))
-    return deliver(results, outcome, min(map(len, results.values())), total)
+    deliver(results, outcome, min(map(len, results.values())), total)
+    return results
 
 
 def run_header(source: GraphReader, config: RunConfig) -> dict[str, Any]:

@@ -497,9 +497,9 @@ def _line(axis: Any, label: str, found: dict[str, Any]) -> Any:
     # A bin of one pair has no interval; a hollow mark keeps it from looking certain.
     lone = [values for values in bins if values[2] is None]
     if lone:
-        said, share, *_ = zip(*lone, strict=True)
+        places = list(zip(*lone, strict=True))[:2]
         hollow = {"linestyle": "none", "markerfacecolor": "white", "zorder": 4}
-        axis.plot(said, share, clip_on=False, **hollow, **_STYLES[label])
+        axis.plot(*places, clip_on=False, **hollow, **_STYLES[label])
     said, share = ([values[i] for values in bins] for i in range(2))
     # A percentile interval need not hold the value.
     ends = [

@@ -474,7 +474,9 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
         for place, (axis, layer) in enumerate(zip(axes, entry["layers"], strict=False)):
             for rank in entry["ranks"]:
                 for curve in _curves(entry, layer, rank):
-                    look = {"linestyle": style.LINES[curve["bin"] % len(style.LINES)]}
+                    look: dict[str, Any] = {
+                        "linestyle": style.LINES[curve["bin"] % len(style.LINES)]
+                    }
                     look |= {"marker": ".", "markersize": 2.5, "linewidth": 0.9}
                     axis.plot(curve["edges"], _percent(curve), color=colours[rank], **look)
             axis.set_title(f"layer {layer}")

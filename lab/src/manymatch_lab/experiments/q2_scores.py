@@ -342,7 +342,8 @@ def mean_times(
         kept = json.loads(read_bytes(path, "a JSON file", "text_mb"))
         # A round trip through JSON turns tuples into lists.
         if kept["key"] == json.loads(json.dumps(key)):
-            return kept["times"]
+            known: dict[str, float] | None = kept["times"]
+            return known
     measured = []
     for posed in (source[index] for index in chosen):
         graph = association.apply(posed.graph, **posed.sizes)

@@ -252,7 +252,7 @@ def teaser(data: dict[str, Any]) -> Figure:
         x, y = line["point0"]
         for end, colour, line_style in (("wrong", _ORANGE, (0, (4, 2))), ("right", _GREEN, "-")):
             u, v = line[end]
-            look = {"marker": "o", "markersize": 3, "markeredgecolor": "white"}
+            look: dict[str, Any] = {"marker": "o", "markersize": 3, "markeredgecolor": "white"}
             look |= {"markeredgewidth": 0.4, "linewidth": 1.3, "path_effects": _halo()}
             axis.plot([x, u + starts[1]], [y, v], color=colour, linestyle=line_style, **look)
         axis.annotate(
