@@ -164,7 +164,7 @@ def named(pair, **names):
 
 @pytest.mark.parametrize("letter", ["ä", "語", "𝕏", "a"])
 def test_long_names_do_not_end_a_batch(pairs, tmp_path, letter):
-    """Systems limit names of files in bytes, of which a letter may have four."""
+    """Systems limit names of files in bytes, and a letter may have four bytes."""
     long = letter * 136
     missing = tmp_path / (letter * 300)
     batch = [

@@ -1,4 +1,4 @@
-"""Batches on a Ray cluster of two nodes: as locally, whatever is lost on the way."""
+"""Batches on a Ray cluster of two nodes give the bytes of a local run, also after losses."""
 
 import contextlib
 import functools
@@ -126,7 +126,7 @@ def wait_until(condition):
 
 
 def once(count, action):
-    """Report progress to an action when so many pairs are finished."""
+    """Call an action once when this number of pairs is finished."""
     done = []
 
     def report(progress):
@@ -174,7 +174,7 @@ def test_both_passes_of_shared_focal_lengths(views, tmp_path):
     assert rows(tmp_path / "ray") == rows(tmp_path / "local")
 
 
-def test_node_lost_on_the_way(cluster, listed, views, local, tmp_path):
+def test_lost_node_changes_nothing(cluster, listed, views, local, tmp_path):
     """The blocks of a node that is lost are done by the others."""
     node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
     wait_until(lambda: ray.cluster_resources()["CPU"] == 4)
@@ -192,7 +192,7 @@ def test_node_lost_on_the_way(cluster, listed, views, local, tmp_path):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_worker_killed_on_the_way(listed, views, local, tmp_path):
+def test_killed_worker_changes_nothing(listed, views, local, tmp_path):
     killed = []
 
     def kill():
@@ -242,7 +242,7 @@ def test_block_that_ends_its_worker_is_put_off_and_raised(views, tmp_path, monke
 
 
 @pytest.mark.usefixtures("cluster")
-def test_what_concerns_all_pairs_ends_the_run(views, tmp_path):
+def test_missing_package_ends_the_run(views, tmp_path):
     def lacking(*_):
         raise ModuleNotFoundError('this needs nowhere: pip install "nowhere"', name="nowhere")
 
@@ -287,7 +287,7 @@ def test_networks_have_the_same_bits(views, tmp_path):
 # The command, with clusters of its own.
 
 
-def test_a_driver_killed_on_the_way(cluster, listed, views, local, tmp_path):
+def test_killed_driver_is_resumed(cluster, listed, views, local, tmp_path):
     command = [listed, "--images", views, "--out", tmp_path, "--format", "npz"]
     command += ["--engine", "ray", "--address", cluster.address]
     with running(*command, *FLAGS) as process:
@@ -339,7 +339,7 @@ def unconnected(monkeypatch):
 
 
 @pytest.mark.usefixtures("unconnected")
-def test_a_cluster_that_does_not_answer(views, tmp_path):
+def test_silent_cluster_is_refused(views, tmp_path):
     pairs = exhaustive_pairs(views)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -352,7 +352,7 @@ def test_a_cluster_that_does_not_answer(views, tmp_path):
 
 
 @pytest.mark.usefixtures("unconnected")
-def test_no_cluster_here(views, tmp_path, monkeypatch):
+def test_missing_local_cluster_is_refused(views, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         # Which Ray takes for "auto"; nobody listens there any more.
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
@@ -378,7 +378,7 @@ def test_wrong_arguments(views, tmp_path, settings, sentence):
         run_batch(exhaustive_pairs(views), None, tmp_path, CONFIG, **settings)
 
 
-def test_a_connected_process_stays_where_it_is(cluster, views, tmp_path):
+def test_address_is_refused_in_a_connected_process(cluster, views, tmp_path):
     with pytest.raises(ValueError, match=r"^address must be left out where this process"):
         run_batch(
             exhaustive_pairs(views), None, tmp_path, CONFIG, engine="ray", address=cluster.address
@@ -386,7 +386,7 @@ def test_a_connected_process_stays_where_it_is(cluster, views, tmp_path):
     assert ray.is_initialized()
 
 
-def test_without_ray(views, tmp_path, monkeypatch):
+def test_ray_is_needed(views, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     result = run("batch", views, "--out", tmp_path, *FLAGS, "--engine", "ray")
     assert result.stderr == 'manymatch: engine "ray" needs ray: pip install "manymatch[ray]"\n'

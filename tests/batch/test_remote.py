@@ -273,7 +273,7 @@ def test_fault_on_the_way_to_an_image_is_tried_again(memory, images, local, monk
     put_images("memory://root/images", images)
 
     class LibraryError(Exception):
-        """As the libraries of some stores have, which is no OSError."""
+        """Libraries of some stores raise such errors, which are not an OSError."""
 
     real, left = type(memory).cat_file, [3]
 

@@ -51,7 +51,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
 
     def extract(self, *given):
         (features,) = original(self, *given)
-        # Descriptors are handed on as they are, whatever wraps them.
+        # Descriptors are handed on as they are.
         key = object()
         with lock:
             alive.add(key)
@@ -110,7 +110,7 @@ def test_quarter_turns_change_the_features_not_the_frame(tmp_path):
         (path,) = (tmp_path / f"out{turns}" / "matches").iterdir()
         found.append(load_graph(path))
         (row,) = rows(tmp_path / f"out{turns}")
-        # In the frames as stored the second camera is turned by 90 degrees, whatever is matched.
+        # In the frames as stored the second camera is turned by 90 degrees in both cases.
         R = np.array([float(row[f"R{i}{j}"]) for i in range(3) for j in range(3)]).reshape(3, 3)
         clockwise = [[0, -1, 0], [1, 0, 0], [0, 0, 1]]
         assert rotation_error_deg(R, clockwise) < 2

@@ -353,8 +353,8 @@ class _Batch:
         """
         said = (row for row in first.rows(FOCAL_COLUMNS) if row["index"] < self.total)
         found = {name: focal for name, focal in shared_focals(said).items() if focal.reliable}
-        told = sorted((name, focal.focal_px, focal.sd_px) for name, focal in found.items())
-        run = self._open(f"parts-{_hash(told)[:12]}")
+        values = sorted((name, focal.focal_px, focal.sd_px) for name, focal in found.items())
+        run = self._open(f"parts-{_hash(values)[:12]}")
         do_block = BlockWork(run, self.work, self.pairs, first, found)
         return run, self._do(do_block, label="with shared focal lengths")
 

@@ -1,9 +1,9 @@
 """One focal length for each camera of a run, from all pairs that contain it.
 
 A run of many pairs finds unknown focal lengths pair by pair. Where the user says which images have
-the same camera, the pairs are estimated a second time with what all of them say together. Groups of
-images, what a pair says of its focal lengths and what was used are columns of its row, so that the
-second pass is a function of the rows, in whatever order and by however many runs they were made.
+the same camera, the pairs are estimated a second time with the focal length that all pairs of a
+camera give together. Everything that this needs is in columns of the rows, so the second pass does
+not depend on the order of the pairs or on interruptions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.geometry.camera import Camera
 
-#: Columns of a row about focal lengths that were unknown. `own_focal` is what the pair says by
-#: itself, where it determines a focal length; `focal`, a column of all pairs, is what was used.
+#: Columns of a row about focal lengths that were unknown. `own_focal` is the estimate of the pair
+#: by itself, where it determines one; `focal`, a column of all pairs, is the one that was used.
 FOCAL_COLUMNS: dict[str, type] = {
     **dict.fromkeys(("focal0_sd_px", "focal1_sd_px"), float),
     "focal_determined": bool,
@@ -40,14 +40,13 @@ FOCAL_COLUMNS: dict[str, type] = {
 # Relative error that pairs have in common, as the principal point is not quite at the centre and
 # lenses distort: no number of pairs gives a smaller one.
 _COMMON_SIGMA = 0.005
-# Of the Cauchy weights: 95 % as efficient as the mean if all deviations are as they should.
+# Width of the Cauchy weights: 95 % as efficient as the mean if the deviations are right.
 _CAUCHY = 2.385
 _STEPS = 100
 # Median of the square of a normal number.
 _NORMAL_MEDIAN = 0.455
-# A focal length is used for all pairs of its camera if at least so many determine it and the
-# relative standard deviation of what they say together is no larger. One pair that is wrong would
-# harm all others.
+# A focal length is used for all pairs of its camera if at least this number of pairs determine it,
+# with at most this relative standard deviation. One wrong pair would harm all others.
 _FEWEST_PAIRS = 3
 _LARGEST_SIGMA = 0.1
 
@@ -130,9 +129,9 @@ def focal_row(
 
 
 def shared_focals(rows: Iterable[Mapping[str, Any]]) -> dict[str, SharedFocal]:
-    """Combine the prior of each group and what its pairs say of its focal length.
+    """Combine the prior of each group and the focal lengths that its pairs found.
 
-    Groups of which no pair says anything are not in the result.
+    Groups whose focal length no pair determines are not in the result.
     """
     said: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
@@ -151,7 +150,7 @@ def shared_focals(rows: Iterable[Mapping[str, Any]]) -> dict[str, SharedFocal]:
 
 @dataclasses.dataclass(frozen=True)
 class FirstPass:
-    """What the pairs of a run say of their focal lengths, by index, and what is made of it."""
+    """Columns of focal lengths of the first pass, by pair, and the focal lengths of all pairs."""
 
     rows: Mapping[int, Mapping[str, Any]]
     focals: Mapping[str, SharedFocal]
@@ -227,9 +226,9 @@ def combined(said: Iterable[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _likelihood(row: Mapping[str, Any], side: int) -> tuple[float, float] | None:
-    """Take the prior out of what a pair found: logarithm of a focal length, and its deviation.
+    """Return the logarithm of a pair's focal length without its prior, and the deviation.
 
-    None if it does not determine it. The prior would otherwise count once for every pair.
+    None if the pair does not determine it. The prior would otherwise count once for every pair.
     """
     names = (f"own_focal{side}_px", f"own_focal{side}_sd_px")
     if any(name not in row for name in names):

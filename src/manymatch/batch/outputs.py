@@ -408,35 +408,35 @@ def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str,
     chosen = check_formats(formats, names, "pairs", BATCH_FORMATS)
     if ANY_PAIRS.issuperset(chosen):
         return chosen
-    told = f"to be written as {' and '.join(chosen)}"
+    purpose = f"to be written as {' and '.join(chosen)}"
     places = {name: place for place, name in enumerate(names)}
     of_name = np.array([places[image.name] for image in listed])[numbers]
     twice = np.flatnonzero(of_name[:, 0] == of_name[:, 1])
     if twice.size:
         raise ValueError(
-            f"pairs must have two images {told}, got {pairs[int(twice[0])].name0!r} twice"
+            f"pairs must have two images {purpose}, got {pairs[int(twice[0])].name0!r} twice"
         )
     images: dict[str, PairImage] = {}
     for image in listed:
         if images.setdefault(image.name, image) != image:
             raise ValueError(
-                f"pairs must have one file and one quarter turn by the name {image.name!r} {told}, "
-                "got several"
+                f"pairs must have one file and one quarter turn by the name {image.name!r} "
+                f"{purpose}, got several"
             )
     flat: dict[str, str] = {}
     for name in images if "h5" in chosen else ():
         if flat.setdefault(name.replace("/", "-"), name) != name:
             raise ValueError(
-                f"pairs must have names that differ where hloc has - for / {told}, got {name!r} "
+                f"pairs must have names that differ where hloc has - for / {purpose}, got {name!r} "
                 f"and {flat[name.replace('/', '-')]!r}"
             )
     if "colmap-db" in chosen:
-        _check_database(pairs, images, numbers, told)
+        _check_database(pairs, images, numbers, purpose)
     return chosen
 
 
 def _check_database(
-    pairs: Sequence[Pair], images: Mapping[str, PairImage], numbers: IndexArray, told: str
+    pairs: Sequence[Pair], images: Mapping[str, PairImage], numbers: IndexArray, purpose: str
 ) -> None:
     """Refuse several cameras of an image, those that COLMAP does not have, and mirrored pairs."""
     cameras: dict[str, Camera | None] = {}
@@ -445,7 +445,7 @@ def _check_database(
         for name, camera in ((pair.name0, pair.camera0), (pair.name1, pair.camera1)):
             if cameras.setdefault(name, camera) != camera:
                 raise ValueError(
-                    f"pairs must have one camera of {name!r} {told}, got {camera} after "
+                    f"pairs must have one camera of {name!r} {purpose}, got {camera} after "
                     f"{cameras[name]}"
                 )
     for name, camera in cameras.items():

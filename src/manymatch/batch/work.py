@@ -348,7 +348,7 @@ def _error_deg(estimate: RelativePoseEstimate, pair: Pair) -> float | None:
 
 
 def plain_text(value: str) -> str:
-    """Escape what is no text; file names may hold any bytes."""
+    """Escape bytes that are not UTF-8; names of files may hold any bytes."""
     return value.encode("utf-8", "backslashreplace").decode()
 
 
