@@ -256,16 +256,6 @@ def test_scenes(seed):
     assert 0 < result.num_kept < graph.num_edges
 
 
-def test_hubs():
-    rng = np.random.default_rng(8)
-    graph = moved_scene(rng, 60)
-    hubs = [(i, 0) for i in range(40)] + [(1, j) for j in range(40)]
-    edges = unique_edges([*graph.edges.tolist(), *hubs])
-    graph = manymatch.AssociationGraph(graph.points0, graph.points1, edges)
-    for threshold in (0.0, 1.0, 3.0):
-        assert_equals_twin(graph, (640, 480), (640, 480), threshold=threshold, grid=6)
-
-
 @settings(max_examples=150)
 @given(st.integers(1, 150), st.integers(1, 150), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_support_is_the_size_of_a_maximum_matching(n0, n1, degree, seed):

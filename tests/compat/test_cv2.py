@@ -180,12 +180,10 @@ def test_fundamental_matrix(args, kwargs):
     assert result[0][2, 2] == 1
     exact = matched_points.project(data.world), matched_points.project(data.world, data.R, data.t)
     assert np.median(matched_points.epipolar_distances(result[0], *exact)) < 0.25
-    first, second, edges, _ = with_candidates(data.points0, data.points1)
-    listed = ours.findFundamentalMat(first, second, *args, **kwargs)
-    given = ours.findFundamentalMat(data.points0, data.points1, *args, **kwargs, edges=edges)
-    for F, mask in (listed, given):
-        assert np.median(matched_points.epipolar_distances(F, *exact)) < 0.4
-        assert mask.shape == (len(edges), 1)
+    *_, edges, _ = with_candidates(data.points0, data.points1)
+    F, mask = ours.findFundamentalMat(data.points0, data.points1, *args, **kwargs, edges=edges)
+    assert np.median(matched_points.epipolar_distances(F, *exact)) < 0.4
+    assert mask.shape == (len(edges), 1)
 
 
 PNP = {

@@ -130,21 +130,6 @@ def test_absolute_pose(camera, options):
     assert np.array_equal(info.estimate.pose.t, alone.pose.t)
 
 
-def test_absolute_pose_of_lists_of_candidates():
-    """As hloc's localizer makes them: every keypoint with all the map points it may show."""
-    data = matched()
-    pixels, world, edges, own = with_candidates(data.points1, data.world)
-    given = {"camera_dict": CAMERA, "edges": edges}
-    for pose, info in (
-        ours.estimate_absolute_pose(pixels, world, CAMERA, {"max_reproj_error": 3.0}),
-        ours.estimate_absolute_pose(data.points1, data.world, opt={"max_error": 3.0}, **given),
-    ):
-        found = getattr(pose, "pose", pose)
-        assert turn_deg(found.R, data.R) < 0.1
-        right = own & data.mask[edges[:, 0]]
-        assert np.mean(np.array(info["inliers"]) == right) > 0.97
-
-
 def test_nested_options_return_an_image_with_the_focal_length():
     data = matched()
     wrong = {"model": "SIMPLE_PINHOLE", "width": 640, "height": 480, "params": [300, 320, 240]}

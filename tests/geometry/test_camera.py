@@ -126,20 +126,6 @@ def test_matrix_with_skew_is_inverted_exactly(skew):
     np.testing.assert_allclose(half.unproject(points), plane, atol=1e-13)
 
 
-def test_matrix_of_a_decomposed_projection():
-    rng = np.random.default_rng(1)
-    rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    # RQ decomposition by QR of the reversed matrix; the signs make the diagonal positive.
-    r = np.linalg.qr(np.flipud(K @ rotation).T)[1]
-    found = np.flipud(np.fliplr(r.T))
-    found = found * np.sign(np.diag(found))
-    found = found / found[2, 2]
-    assert found[0, 1] != 0.0
-    camera = Camera.from_matrix(found, 640, 480)
-    np.testing.assert_allclose(camera.K, K, atol=1e-9)
-    assert camera.to_colmap()["params"] == pytest.approx([500.0, 520.0, 320.0, 240.0])
-
-
 @every_model
 def test_skew_with_distortion_and_in_conversions(model):
     camera = dataclasses.replace(CAMERAS[model], skew=7.0)
