@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from manymatch.batch.parts import RunInterrupted
 from manymatch.geometry.pose import pose_auc
-from manymatch_lab import pose_runs
+from manymatch_lab import command, pose_runs
 from manymatch_lab.command import app
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report
 from manymatch_lab.evaluate import run as run_module
@@ -205,3 +205,19 @@ def test_navi_split(tmp_path):
     assert (tmp_path / "lists" / "estimation" / "pairs_wildset_0-40.csv").is_file()
     result = invoke("navi-split", tmp_path / "nothing", tmp_path / "lists")
     assert result.exit_code == 2
+
+
+def test_all_runs_what_it_can_and_names_the_rest(tmp_path, monkeypatch):
+    chosen = {name: EXPERIMENTS[name] for name in ("toy", "teaser")}
+    monkeypatch.setattr(command, "EXPERIMENTS", chosen)
+    result = invoke("all", "synthetic:easy", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "toy" / "toy.json").is_file()
+    assert "teaser was left out: set must have images" in " ".join(result.stdout.split())
+
+
+def test_commands_of_the_library_are_passed_on(tmp_path):
+    result = invoke("eval", "nowhere", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "'nowhere'" in result.stderr
+    assert "--unknown-focal" in invoke("eval", "--help").stdout

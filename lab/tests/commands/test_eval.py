@@ -228,21 +228,6 @@ def test_retry_errors_runs_an_image_that_came_later(tmp_path, views):
     assert run(*arguments, "--retry-errors").exit_code == 0
 
 
-def test_tables_are_named_by_what_they_hold(tmp_path):
-    for name, flags in (("easy", ()), ("control", ()), ("easy", ("--method", "cm"))):
-        run("eval", f"synthetic:{name}", "--out", tmp_path, *flags, *QUICK)
-    wanted = ["control-auto", "easy-auto", "easy-cm"]
-    names = [f"synthetic-synthetic-{name}-first3.md" for name in wanted]
-    assert sorted(path.name for path in tmp_path.glob("*.md")) == names
-    kept = {name: (tmp_path / name).read_bytes() for name in names}
-    result = run("eval", "synthetic:easy", "--out", tmp_path, *QUICK)
-    # The same run again is the same files.
-    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.md")} == kept
-    text = " ".join(result.stdout.split())
-    assert "Candidates of synthetic scenes." in text
-    assert "50 to 100 iterations at 1 px; 2 seeds." in text
-
-
 def test_sizes_of_each_set_in_one_call(tmp_path, views):
     """One call over sets of two kinds gives, bit for bit, what a call for each gives."""
     plain = write_photos(tmp_path / "plain", views)
@@ -317,35 +302,6 @@ def test_the_folder_of_results_is_checked_before_anything_is_opened(tmp_path, mo
     ):
         assert sentence in one_sentence(run("eval", "synthetic:easy", "--out", out))
     assert (tmp_path / "file").read_text() == "x"
-
-
-def test_compare_chooses_methods_of_one_folder(out, tmp_path):
-    twice = ("--method", "hcm-mcm", "--method", "mcm")
-    result = run("compare", out, *twice, "--latex", tmp_path / "new" / "c.tex")
-    assert result.exit_code == 0, result.output
-    assert "(synthetic; hcm-mcm) minus" in result.stdout
-    assert (tmp_path / "new" / "c.tex").is_file()
-    record = json.loads(run("compare", out, out, *twice, "--json").stdout)
-    folder = out / "synthetic" / "synthetic-easy"
-    apart = json.loads(run("compare", folder / "hcm-mcm", folder / "mcm", "--json").stdout)
-    assert record["sets"] == apart["sets"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ([], "second must be another folder, or --method"),
-        (["--method", "mcm"], "second must be another folder, or --method"),
-        (["."], "; --method chooses one of hcm-mcm, mcm"),
-        ([".", "--method", "mmc"], "method of first must be one of 'hcm-mcm', 'mcm', "),
-        ([".", "--preset", "classic"], "preset of first must be one of 'synthetic', got 'classic'"),
-        ([".", *("--method", "mcm") * 3], "--method must be given once or twice, got it 3 times"),
-        ([".", "--method", "mcm", "--markdown", "/"], "--markdown must be a file, got the folder"),
-    ],
-)
-def test_wrong_comparisons_are_one_sentence(out, arguments, sentence, monkeypatch):
-    monkeypatch.chdir(out)
-    assert sentence in one_sentence(run("compare", ".", *arguments))
 
 
 def opened_with(monkeypatch, *arguments):

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from manymatch import candidates, gms_filter
 from manymatch.associate.candidates import Association
 from manymatch.io.pairs import Pair
 from manymatch.matcher.matcher import Matcher
@@ -39,39 +38,6 @@ def write_set(folder, count=2):
     folder.mkdir(parents=True)
     for index, item in zip(range(count), SmallGraphs(count), strict=False):
         write_posed_graph(folder / f"{index:03d}.npz", item)
-
-
-def test_a_filter_of_a_given_graph_is_that_of_candidates(posed):
-    scene = make_scene(EASY, 0)
-    expected = candidates(
-        scene.graph.points0,
-        scene.graph.points1,
-        scene.descriptors0,
-        scene.descriptors1,
-        scene.size,
-        scene.size,
-        max_edges=60,
-        gms=True,
-        keep=20,
-    )
-    graph = seen(Association(5, max_edges=60, gms=True, keep=20), posed)
-    assert graph.num_edges == expected.counts["kept"]
-    np.testing.assert_array_equal(graph.edges, expected.graph.edges)
-
-
-def test_associations_cut_in_order(posed):
-    whole = posed.graph
-    assert seen(Association.uncapped(5), posed) == whole
-    for k in (1, 2, 3):
-        np.testing.assert_array_equal(
-            seen(Association.uncapped(k), posed).edges, whole.edges[whole.rank <= k]
-        )
-    ones = seen(Association.rank_one(10), posed)
-    np.testing.assert_array_equal(ones.edges, whole.edges[whole.rank == 1][:10])
-    kept = gms_filter(whole.head(50), posed.size0, posed.size1).mask
-    np.testing.assert_array_equal(
-        seen(Association(5, max_edges=50, gms=True, keep=None), posed).edges, whole.edges[:50][kept]
-    )
 
 
 def test_posed_graph_file_round_trip(tmp_path, posed):

@@ -115,14 +115,6 @@ def test_results_of_another_configuration_are_not_mixed(tmp_path, source, config
         run_set(source, {"a": config}, tmp_path)
 
 
-def test_a_pair_that_cannot_be_read_counts_180_and_says_why(tmp_path):
-    result = run_set(SmallGraphs(3, broken=frozenset({1})), {"a": CONFIG}, tmp_path)["a"]
-    assert result.errors[:, 1].tolist() == [180.0, 180.0]
-    assert "image 1 must be an image" in result.records[1]["error"]
-    assert result.summary()["unreadable_pairs"] == 1
-    assert result.summary()["failed_trials"] == 2
-
-
 def test_reasons_are_counted_and_the_pairs_keep_their_names(tmp_path):
     source = SmallGraphs(4, broken=frozenset({1, 3}), bins=("near", "near", "far", "far"))
     result = run_set(source, {"a": CONFIG}, tmp_path)["a"]
@@ -137,13 +129,6 @@ def test_reasons_are_counted_and_the_pairs_keep_their_names(tmp_path):
     assert result.names[1] == ("1a", "1b")
     # A pair that could not be run counts in its bin.
     assert {name: one["pairs"] for name, one in summary["bins"].items()} == {"near": 2, "far": 2}
-
-
-def test_progress_counts_pairs_that_could_not_be_run(tmp_path):
-    steps = []
-    run_set(SmallGraphs(2, broken=frozenset({1})), {"a": CONFIG}, tmp_path, progress=steps.append)
-    assert steps[-1].counts["could not be run"] == 1
-    assert sum(steps[-1].counts.values()) == 2
 
 
 def test_pairs_that_could_not_be_run_are_tried_again_when_asked(tmp_path):
@@ -170,15 +155,6 @@ def test_probe_says_whether_the_true_pose_would_enter_the_pool(tmp_path):
         assert row["probe_hcm"] == truth
         assert row["enters"] == (not row["pool_full"] or truth > row["pool_worst"])
     assert result.column("pool_full").all()
-
-
-def test_the_true_pose_enters_no_pool_of_a_failed_trial(tmp_path):
-    nothing = Association(5, max_edges=4, gms=False, keep=None)
-    config = RunConfig("hcm-mcm", nothing, seeds=2, probe=True)
-    result = run_set(SmallGraphs(1), {"a": config}, tmp_path)["a"]
-    assert not result.column("success").any()
-    assert not result.column("pool_full").any()
-    assert result.column("enters").tolist() == [[0.0], [0.0]]
 
 
 def test_tables_are_written(tmp_path):

@@ -212,27 +212,6 @@ def test_results_of_other_versions_stay_and_other_weights_are_refused(views, tmp
     assert system.calls == 0
 
 
-def test_rows_of_two_environments_meet_by_the_command(folder, tmp_path, monkeypatch):
-    arguments = ["q4", str(folder), "--max-iterations", "200", "--preset", "classic"]
-    arguments += ["--seeds", "1", "--limit", "1", "--offline", "--out", str(tmp_path), "--json"]
-
-    def rows(*systems):
-        chosen = [word for name in systems for word in ("--system", name)]
-        result = CliRunner().invoke(app, [*arguments, *chosen])
-        assert result.exit_code == 0, result.output
-        return {row["name"]: row for row in json.loads(result.stdout)["rows"]}
-
-    first = rows("sift-mnn")["sift-mnn"]["sets"]
-    # In the other environment there is no OpenCV.
-    monkeypatch.setattr(System, "missing", lambda *_, **__: "it is not here")
-    (name,) = first
-    there = rows("sift-mnn", "xfeat-mnn")
-    assert there["sift-mnn"]["sets"][name]["auc"] == first[name]["auc"]
-    assert there["sift-mnn"]["sets"][name]["environment"]["date"]
-    assert there["xfeat-mnn"]["missing"] == "it is not here"
-    assert there["ours-classic"]["sets"][name]["environment"] is None
-
-
 def test_ranking_is_by_value_and_skips_specialists():
     assert q4.ranked([3.0, None, 5.0, 5.0, 1.0]) == [2, None, 1, 1, 3]
     assert q4.ranked([]) == []

@@ -157,12 +157,6 @@ def test_regret_by_hand() -> None:
     np.testing.assert_allclose(regret["b"], [0.10, 0.0, 0.0], atol=1e-15)
 
 
-def test_frontier_is_a_staircase_that_includes_its_steps() -> None:
-    heights = frontier([10, 20, 30], [0.3, 0.2, 0.5], [9, 10, 19, 20, 29.9, 30, 100])
-    assert math.isnan(heights[0])
-    assert heights[1:].tolist() == [0.3, 0.3, 0.3, 0.3, 0.5, 0.5]
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_regret_agrees_with_the_slow_twin(seed: int) -> None:
     rng = np.random.default_rng(seed)
