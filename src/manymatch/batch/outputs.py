@@ -249,7 +249,7 @@ class MatchStore:
         order = np.argsort(arrow.concat_tables(found)["index"].to_numpy(), kind="stable")
         self._named = arrow.concat_tables(found).take(order).combine_chunks()
         self._places = np.concatenate(places)[order]
-        self._indices = self._named["index"].to_numpy()
+        self._indices: IndexArray = self._named["index"].to_numpy()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({count(len(self), 'pair')})"
@@ -330,8 +330,8 @@ def _unpacked(part: Any, common: Mapping[str, Any]) -> tuple[dict[str, Any], Pai
     for other in named["other_poses"].as_py() or ():
         matrix = np.array(other["pose"]).reshape(4, 4)
         matches = np.column_stack([other["matches0"], other["matches1"]]).astype(np.int64)
-        found = RelativePose(matrix[:3, :3], matrix[:3, 3])
-        others.append(AlternativePose(found, other["probability"], matches))
+        other_pose = RelativePose(matrix[:3, :3], matrix[:3, 3])
+        others.append(AlternativePose(other_pose, other["probability"], matches))
     confidence = array("confidence")
     found = PairMatches(
         both("x0", "y0"),

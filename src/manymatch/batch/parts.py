@@ -217,7 +217,7 @@ class Run:
         sealed = _with_crc(data, b"%08x" % zlib.crc32(data))
         files.write_whole(self.path(block), lambda file: file.write(sealed))
 
-    def read(self, block: int, columns: Sequence[str] | None = None) -> Any:
+    def read(self, block: int, columns: Iterable[str] | None = None) -> Any:
         """Read the table of a part, or some of its columns; `DamagedPart` if it is not whole."""
         try:
             with open_regular(self.path(block)) as file:
@@ -227,7 +227,7 @@ class Run:
                 raise
             raise DamagedPart(f"{self.path(block).name}: {error_sentence(error)}") from error
 
-    def _parsed(self, block: int, data: bytes, columns: Sequence[str] | None) -> Any:
+    def _parsed(self, block: int, data: bytes, columns: Iterable[str] | None) -> Any:
         # pyarrow may end the process at a damaged description of the pages.
         if data != _with_crc(data, b"%08x" % zlib.crc32(_with_crc(data, _NO_CRC))):
             raise ValueError("its checksum does not fit its content")
@@ -245,7 +245,7 @@ class Run:
             raise ValueError("it has other items than its block")
         return table
 
-    def table(self, block: int, columns: Sequence[str] | None = None) -> Any:
+    def table(self, block: int, columns: Iterable[str] | None = None) -> Any:
         """Read a part as `read` does; None if it had to be set aside, as it is damaged."""
         try:
             return self.read(block, columns)
@@ -253,7 +253,7 @@ class Run:
             self._set_aside(block, error)
             return None
 
-    def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    def rows(self, columns: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
         """Go through the rows of finished blocks, in the order of the blocks.
 
         Unknown values are left out. Damaged parts are set aside and left out.

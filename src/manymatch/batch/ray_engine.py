@@ -184,8 +184,8 @@ class RayExecutor(concurrent.futures.Executor):
     def _plain(self, error: BaseException, block: int) -> BaseException:
         """Return what a task raised, or what its loss means."""
         errors = self._ray.exceptions
-        if isinstance(error, errors.RayTaskError):
-            return error.cause or error
+        if isinstance(error, errors.RayTaskError) and isinstance(error.cause, Exception):
+            return error.cause
         if isinstance(error, errors.WorkerCrashedError | errors.OutOfMemoryError):
             return MemoryError(
                 f"the process that worked on block {block} ended {_RETRIES + 1} times, maybe for "
