@@ -69,14 +69,10 @@ class AssociationGraph:
 
     Attributes
     ----------
-    points0, points1 : (N0, 2) or (N0, 3), and (N1, 2) or (N1, 3) float64 ndarray
-    edges : (E, 2) int64 ndarray
-    similarity : (E,) float32 ndarray or None
-    rank : (E,) int32 ndarray or None
-    source : (E,) int32 ndarray or None
+    points0, points1, edges, similarity, rank, source, prior : ndarray
+        As given: points and prior float64, edges int64, similarity float32, rank and source int32.
     source_names : tuple of str
         Empty without sources.
-    prior : (E,) float64 ndarray or None
     num_duplicates : int
         Repeated edges that were removed when the graph was made; not part of equality.
 

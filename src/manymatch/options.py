@@ -221,8 +221,7 @@ class Options:
                 f"min_iterations must be at most max_iterations, got min_iterations="
                 f"{checked['min_iterations']} and max_iterations={checked['max_iterations']}"
             )
-        # Plain Python numbers are stored, so that NumPy scalars given neither leak into JSON nor
-        # make two equal settings print differently.
+        # Plain Python numbers are stored, so that NumPy scalars do not reach JSON and texts.
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
