@@ -196,15 +196,16 @@ class Extractor:
         check_precision(self.config.precision, self.device)
         self.offline = offline
         self.batch_size = integer(batch_size, "batch_size", 1)
-        is_cache = cache is None or isinstance(cache, FeatureCache)
-        self.cache: FeatureCache | None = cache if is_cache else FeatureCache(cache)
+        if not isinstance(cache, FeatureCache | None):
+            cache = FeatureCache(cache)
+        self.cache: FeatureCache | None = cache
         self._beside = tuple(beside)
         self._bases: dict[tuple[object, ...], PositionalBasis] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Networks and bases are loaded again where a copy or another process needs them.
-        settings = {
+        settings: dict[str, Any] = {
             "device": "auto" if self.device is None else str(self.device),
             "offline": self.offline,
             "cache": self.cache,

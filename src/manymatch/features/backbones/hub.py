@@ -260,7 +260,7 @@ def _create(timm: Any, name: str) -> Any:
     patch = getattr(getattr(module, "patch_embed", None), "patch_size", None)
     plain = all(hasattr(module, part) for part in ("blocks", "embed_dim", "forward_intermediates"))
     why = "" if patch and plain else "it wants one size, or is built otherwise"
-    if not why and patch[0] != patch[1]:
+    if patch and not why and patch[0] != patch[1]:
         why = f"its patches are {patch[0]} x {patch[1]} pixels, not square"
     if why:
         raise ValueError(
