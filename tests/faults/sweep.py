@@ -176,7 +176,7 @@ def sweep(images, steps):
             place.mkdir()
             modules = run(arguments, place)[3]
             for module in modules:
-                # So that no import is disturbed, which is no business of the command.
+                # Import everything first, so that no fault hits an import.
                 with contextlib.suppress(Exception):
                     importlib.import_module(module)
             expected = results(place)

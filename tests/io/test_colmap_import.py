@@ -1,11 +1,9 @@
 """Text for COLMAP's importers: pixels, grammar, many pairs, nothing half-written."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from manymatch.io import ColmapWriter, PairMatches, colmap_matches, files, write_colmap_features
+from manymatch.io import ColmapWriter, PairMatches, write_colmap_features
 from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
@@ -58,43 +56,6 @@ def test_colmap_matches(tmp_path):
         ("b.jpg", "c.jpg"): [[0, 0], [1, 0]],
     }
     assert no_leftovers(tmp_path)
-
-
-def test_colmap_refuses_other_keypoints_of_an_image(tmp_path):
-    with ColmapWriter(tmp_path) as writer:
-        writer.add("a", "b", PairMatches(P0, P1, MATCHES))
-    before = (tmp_path / "matches.txt").read_bytes()
-
-    def add_others():
-        with ColmapWriter(tmp_path) as writer:
-            writer.add("a", "c", PairMatches(P0, P1, []))
-            writer.add("a", "d", PairMatches(P1, P1, []))
-
-    with pytest.raises(ValueError, match=r"^pair must have the keypoints of 'a' that were written"):
-        add_others()
-    assert (tmp_path / "matches.txt").read_bytes() == before
-    assert no_leftovers(tmp_path)
-
-
-def test_colmap_a_pair_costs_the_same_however_many_there_are(tmp_path, monkeypatch):
-    """Keypoints are written once per image, and nothing is read."""
-    texts = []
-
-    def write(folder, name, points, real=colmap_matches.write_colmap_features):
-        texts.append(name)
-        return real(folder, name, points)
-
-    monkeypatch.setattr(colmap_matches, "write_colmap_features", write)
-    monkeypatch.setattr(Path, "exists", None)
-    monkeypatch.setattr(files, "open_regular", None)
-    size = [0]
-    with ColmapWriter(tmp_path) as writer:
-        for i in range(12):
-            for j in range(i + 1, 12):
-                writer.add(f"{i:02d}", f"{j:02d}", PairMatches(P0, P0, [[0, 0]]))
-                size.append(writer._file.tell())
-    assert sorted(texts) == [f"{i:02d}" for i in range(12)]
-    assert set(np.diff(size)) == {len("00 11\n0 0\n\n")}
 
 
 @pytest.mark.parametrize("name", ["a b", "", " a", "a\tb", "../a", "a\n", "a\u00a0b", "matches"])

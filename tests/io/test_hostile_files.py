@@ -262,7 +262,7 @@ def renamed(suffix, read):
 IMAGE_LINE = b"1 1 0 0 0 0 0 0 1 a.jpg\n"
 ZEROS = zlib.compress(bytes(100_000_000))
 read_list = READERS["list"]
-# What is in a file, how it is made and read, most memory in MB. Only ordinary files are read.
+# By content: a function that makes the file, its reader, and the most memory in MB.
 ORDINARY = {
     "PNG, RGBA": (photograph("RGBA", "png", compress_level=1), load_image, 4 * DECODED_MB),
     "JPEG": (photograph("RGB", "jpeg"), load_image, 4 * DECODED_MB),

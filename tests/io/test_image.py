@@ -321,7 +321,7 @@ def test_a_tensor_that_is_no_image_is_one_sentence(make, says):
     assert "\n" not in str(error.value)
 
 
-def test_an_array_with_the_channels_first_is_told_so():
+def test_channels_first_gets_a_hint():
     with pytest.raises(ValueError, match=r"\(3, 20, 30\) and dtype uint8: move its channels"):
         load_image(TENSOR.transpose(2, 0, 1))
 

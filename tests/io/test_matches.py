@@ -1,4 +1,4 @@
-"""Matches and poses in files: what is written comes back, and nothing is half-written."""
+"""Matches and poses come back from their files, and no file is half written."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Files for COLMAP and hloc are in pixels of photographs as they are stored, whatever EXIF says."""
+"""Files for COLMAP and hloc are in pixels of the stored photographs: both ignore EXIF."""
 
 import cv2
 import h5py
@@ -66,7 +66,7 @@ def test_keypoints_are_where_colmap_and_hloc_see_them(tmp_path, turn, suffix):
         at = found.round().astype(int)
         np.testing.assert_allclose(found, at, atol=1e-5)
         np.testing.assert_array_equal(theirs[at[:, 1], at[:, 0]], upright[y, x])
-    if suffix != "tif":  # which OpenCV turns, or does not read, whatever it is told
+    if suffix != "tif":  # OpenCV turns these always, or cannot read them
         flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
         np.testing.assert_allclose(cv2.imread(str(path), flags)[:, :, ::-1], theirs, atol=1)
     # The camera is turned with the pixels: rays differ by the same quarter turn or mirroring.

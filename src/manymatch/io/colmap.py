@@ -165,7 +165,7 @@ def camera_of_image(path: str | os.PathLike[str], image_name: str | os.PathLike[
     image_name
         Path of the image. Taken is the image of the model with exactly this name; else the one
         whose name, folders included, this path ends with; else the only one with the same file
-        name in whatever folder.
+        name in any folder.
     """
     source = model_file(path, "cameras", CAMERAS)
     return _camera_by_name(source, _camera_records(source), str(image_name)).camera

@@ -50,7 +50,7 @@ class ColmapWriter(PairWriter):
     ``matches.txt`` is for ``colmap matches_importer --match_type raw``: per pair a line
     ``name0 name1``, one line of two indices per match, and an empty line. ``<name>.txt`` is for
     ``colmap feature_importer``, see `write_colmap_features`; it is written once per image, in
-    pixels of the image as it is stored, which is how COLMAP reads it whatever EXIF says. COLMAP
+    pixels of the image as it is stored, because COLMAP ignores EXIF. COLMAP
     splits lines at spaces, so names have none.
 
     Use it in a ``with`` statement, once for all pairs. ``matches.txt`` gets its name when the
@@ -149,7 +149,7 @@ class ColmapDatabaseWriter(PairWriter):
 
     Per image it holds the keypoints and a frame of its own, in a rig that is nothing but the
     camera; COLMAP has the centre of the top-left pixel at (0.5, 0.5), so half a pixel is added.
-    COLMAP reads images as they are stored, whatever EXIF says: keypoints, cameras and poses are for
+    COLMAP reads images as they are stored and ignores EXIF: keypoints, cameras and poses are for
     the image as it is stored. Images of equal cameras share one. A focal length that is not known
     but found is marked as one without prior, which mappers refine, and the camera is that of one
     image, or of those with the same name of the camera.
@@ -288,7 +288,7 @@ class ColmapDatabaseWriter(PairWriter):
 
 
 def check_mirrored(image0: ImageRecord, image1: ImageRecord) -> None:
-    """Refuse two images between which there is no pose as they are stored."""
+    """Refuse a pair of which only one image is stored mirrored: it has no pose."""
     if image0.mirrored != image1.mirrored:
         mirrored, other = (image0, image1) if image0.mirrored else (image1, image0)
         raise ValueError(
@@ -311,12 +311,12 @@ def require_pycolmap() -> Any:
 
 @contextlib.contextmanager
 def _closed(temporary: Path, path: Path) -> Iterator[None]:
-    """Check, when a database was closed, that it is one complete file; remove what is beside."""
+    """Check that a closed database is one complete file; remove SQLite's files beside it."""
     sides = [temporary.with_name(temporary.name + end) for end in SIDE_FILES]
     try:
         yield
         if any(side.exists() and side.stat().st_size for side in sides):
-            # SQLite does not say that it failed to write at the end, but keeps what is missing.
+            # SQLite does not report a failed write at the end; it leaves the data in a side file.
             raise OSError(errno.EIO, "the database could not be completed", str(path))
     finally:
         for side in sides:
@@ -338,7 +338,7 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
     -------
     AssociationGraph
         The matches before geometric verification, in the order of the file, without similarity.
-        The keypoints are pixels of the images as they are stored, whatever EXIF says, with the
+        The keypoints are pixels of the images as they are stored (EXIF is ignored), with the
         centre of the top-left one at (0, 0).
 
     Raises
@@ -360,7 +360,7 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
         size += log.stat().st_size if beside else 0
         uri = f"{source.absolute().as_uri()}?mode=ro{'' if beside else '&immutable=1'}"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            # A column may be computed, of any size; what is stored is not longer than the file.
+            # A computed column may have any size; a stored one is not longer than the file.
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(size, 2**31 - 1))
             connection.set_progress_handler(lambda: 1, _MOST_STEPS)
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -368,7 +368,7 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
             try:
                 return _read_pair(connection, name0, name1)
             except (sqlite3.Error, MemoryError) as error:
-                # It repeats parts of the file, of whatever characters, or has no words at all.
+                # SQLite's message may quote any characters of the file, or be empty.
                 said = str(error) or "out of memory"
                 raise ValueError(f"SQLite says {said!r:.200}") from error
 
@@ -403,7 +403,7 @@ def _row(connection: Any, table: str, columns: str, key: str, value: object) -> 
 
 
 def _matrix(connection: Any, table: str, key: str, value: int, dtype: str) -> NDArray[Any] | None:
-    """Read a matrix of at least two columns; None where there is no row, or one without numbers."""
+    """Read a matrix of at least two columns; None if its row is missing."""
     row = _row(connection, table, "rows, cols, data", key, value)
     if row is None:
         return None

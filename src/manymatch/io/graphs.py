@@ -271,7 +271,7 @@ def _parse(data: bytes, path: object) -> list[_Row]:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise files.unreadable(path, CSV, "it is no text") from error
+        raise files.unreadable(path, CSV, "it is not text") from error
     header = lines[0].replace(" ", "") if lines else ""
     if header not in (HEADER, _SOURCED):
         raise files.unreadable(path, CSV, "it has another header")

@@ -48,7 +48,7 @@ def read_hloc(
     name0, name1
         Names of the images as in the list that hloc was run with.
     features1
-        File of features of image 1, if it is another one.
+        File of features of image 1, if it differs from ``features``.
 
     Returns
     -------
@@ -149,7 +149,7 @@ class HlocWriter(PairWriter):
 
     The file of features has one group per image, ``<name>``, with ``keypoints`` (N, 2) float32
     and, where given, ``image_size`` (2,) int64, width and height. hloc reads images as they are
-    stored, whatever EXIF says, so both are for the image as it is stored.
+    stored and ignores EXIF, so both are for the image as it is stored.
     hloc's keypoints have the centre of the top-left pixel at (0, 0), like ours; it adds half a
     pixel itself when it fills COLMAP's database. The file of matches has one group per pair,
     ``<name0>/<name1>`` with "-" for "/" in the names, with ``matches0`` (N0,) int32, the index
@@ -237,7 +237,7 @@ class HlocWriter(PairWriter):
 
 
 class _PatientFile(io.RawIOBase):
-    """A file for h5py that keeps errors of the disk until somebody asks; a context manager.
+    """A file for h5py that keeps the first error of the disk until `check` asks for it.
 
     HDF5 crashes the process, or forgets what it had to write, when a write fails. Here it never
     learns of that: `check` raises the first error, and so does the end of the block.

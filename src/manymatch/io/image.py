@@ -379,7 +379,7 @@ def exif_focal(path: str | os.PathLike[str]) -> float | None:
     float or None
         From the 35 mm equivalent, by the diagonal: ``f35 * diagonal_px / 43.27``; where it is
         absent, from the focal length in millimetres and the resolution of the sensor. None when
-        the tags are absent or make no sense, or the file is no image. The focal length is the
+        the tags are absent or make no sense, or the file is not an image. The focal length is the
         same for both axes, so an image that EXIF turns by a quarter keeps it.
 
     Raises

@@ -444,7 +444,7 @@ def write_pose_json(
         File to write, in an existing folder; it appears under its name only when it is complete.
     pose : RelativePose or None
         Written as ``"pose": {"R": [[...], [...], [...]], "t": [...]}``, which comes back bit for
-        bit, or as ``null`` where there is none; ``"convention"`` says what it maps.
+        bit, or as ``null`` for None; ``"convention"`` says what it maps.
     extra : dict, optional
         Further entries: numbers, texts, lists, dicts, arrays and dataclasses.
 

@@ -88,7 +88,7 @@ class Pair:
     Raises
     ------
     ValueError
-        If a turn is out of its range, R is no rotation, t is zero, or one of R and t is missing.
+        If a turn is out of its range, R is not a rotation, t is zero, or one of R and t is missing.
     """
 
     name0: str
@@ -292,7 +292,7 @@ def read_pairs(path: object, images: object) -> PairList:
             try:
                 line_names, more = _columns(line)
                 if remote:
-                    _ = [folder / name for name in line_names]  # an error for what is not below it
+                    _ = [folder / name for name in line_names]  # refuses names outside the folder
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
             letters += sum(len(name) for name in line_names if name not in names)

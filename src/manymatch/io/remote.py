@@ -1,7 +1,7 @@
 """Files at addresses such as ``s3://bucket/folder``: `UPath` with clear errors and no secrets.
 
-Every fault of a file system is an `OSError` with one sentence, whatever its library raises, and an
-address is shown without passwords and keys. Files of this machine never come here.
+Every error of a file system and its library becomes an `OSError` of one sentence. Addresses are
+shown without passwords and keys. Files of this machine never come here.
 """
 
 from __future__ import annotations

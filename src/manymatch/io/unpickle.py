@@ -96,9 +96,8 @@ def unpickle(data: bytes) -> Any:
         record = _Unpickler(io.BytesIO(data), encoding="latin-1").load()
         return _Values(16 * len(data) + (1 << 24)).made(record)
     except _DAMAGE as error:
-        raise ValueError(
-            f"its pickle cannot be read: {str(error) or type(error).__name__}"
-        ) from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"its pickle cannot be read: {reason}") from error
 
 
 def _check(file: BinaryIO) -> None:
