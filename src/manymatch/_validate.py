@@ -141,8 +141,8 @@ def int_array(value: object, name: str, want: str, shape: Shape) -> IndexArray:
     """Copy to a C-contiguous int64 array; floats are taken if all of them are whole numbers."""
     array = _numbers(value, name, want, shape)
     if array.dtype.kind == "f":
-        # A comparison with floor is False for NaN, and infinity is caught by the size.
-        with np.errstate(over="ignore"):  # float16 does not reach 2**63
+        # NaN fails the comparison with floor, infinity the one of size; float16 overflows in it.
+        with np.errstate(over="ignore"):
             whole = (np.floor(array) == array) & (np.abs(array) < 2.0**63)
         _raise_first(array, ~whole, name, "whole numbers")
     elif array.dtype == np.uint64:

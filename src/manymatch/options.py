@@ -26,8 +26,6 @@ from manymatch import _core
 from manymatch._validate import INT32_MAX, choice, integer, real, refusal, suggest
 
 T = TypeVar("T")
-
-_DOC_WIDTH = 96
 _current = threading.local()
 
 
@@ -53,10 +51,9 @@ def setting(
 def settings(cls: type[T]) -> type[T]:
     """Complete a dataclass of settings.
 
-    Its docstring gets the section "Parameters" from the metadata of its fields, and its
-    constructor raises `ValueError` for a field that it does not have. The constructor of a plain
-    dataclass would raise `TypeError`, which stands for programming errors; a misspelt name in a
-    file or on a command line is bad input.
+    Its docstring gets the section "Parameters" from the metadata of its fields. Its constructor
+    raises `ValueError`, not `TypeError`, for an unknown field: a misspelt name in a file or on a
+    command line is bad input.
     """
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     known = [field.name for field in fields]
@@ -87,7 +84,7 @@ def _with_parameters(doc: str, fields: tuple[dataclasses.Field[Any], ...]) -> st
             several = "tuple of " if kind.startswith("tuple") else ""
             kind = f"{several}{{{', '.join(map(repr, choices))}}}"
         lines.append(f"{field.name} : {kind}")
-        lines.append(textwrap.indent(textwrap.fill(field.metadata["help"], _DOC_WIDTH), "    "))
+        lines.append(textwrap.indent(textwrap.fill(field.metadata["help"], 96), "    "))
     heading = re.search(r"^\w+\n-{3,}$", doc, flags=re.MULTILINE)
     at = heading.start() if heading else len(doc)
     return f"{doc[:at].rstrip()}\n\n" + "\n".join(lines) + f"\n\n{doc[at:]}".rstrip() + "\n"
