@@ -115,7 +115,6 @@ _MOST_THREADS = 256
 _THRESHOLDS_PX = (1e-9, 1e9)
 # Smallest probability that is accepted; its logarithm is still an ordinary number.
 _IMPOSSIBLE = 1e-12
-
 _PANEL, _ADVANCED = "Estimation", "Estimation, advanced"
 
 
