@@ -12,7 +12,6 @@ from manymatch.batch.outputs import count_reasons, reasons_sentence
 from manymatch.batch.parts import RunProgress
 from manymatch.batch.work import VERDICTS
 from manymatch.cli import batch, console
-from manymatch.cli.console import counts_text
 from manymatch_lab.datasets import exhaustive_pairs
 from tests.support.command import one_sentence, run
 from tests.support.small_batch import CONFIG, FLAGS, K, rows
@@ -126,7 +125,7 @@ def test_every_summary_reads_well(numbers, left, seconds):
         assert_sentence(reasons_sentence(summary.reasons, "could not be run", finished))
     for remaining in (None, seconds):
         progress = RunProgress(finished, finished + left, counts, remaining)
-        assert_reads_well(f"{counts_text(counts)}, {console._remaining(progress)}")
+        assert_reads_well(console.progress_text(progress))
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,7 @@ def run(
         ),
     ] = None,
     camera_per: flags.CameraPerOption = "pair",
-    with_rank_one: Annotated[
-        bool,
-        typer.Option(
-            "--with-rank-one",
-            help="Also match with rank-one edges and plain consensus: more columns.",
-        ),
-    ] = False,
+    with_rank_one: flags.WithRankOne = False,
     formats: Annotated[
         str,
         typer.Option(
@@ -98,9 +92,7 @@ def run(
         int | None,
         typer.Option(help="Pairs of a block, which is finished and written as a whole."),
     ] = None,
-    retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="Try pairs again that ended with an error.")
-    ] = False,
+    retry_errors: flags.RetryErrors = False,
     memory_mb: flags.MemoryMb = 512,
     engine: flags.Engine = "local",
     address: flags.Address = None,

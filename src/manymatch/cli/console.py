@@ -238,11 +238,8 @@ class Tracker(contextlib.ExitStack):
     def __call__(self, progress: RunProgress) -> None:
         """Show the progress."""
         label = f"{progress.label}: " if progress.label else ""
-        finished, total, left = progress.finished, progress.total, progress.seconds_left
-        remaining = "starting" if left is None else f"{time_text(left)} left"
-        if finished == total:
-            remaining = "done"
-        text = f"{label}{counts_text(progress.counts)}, {remaining}"
+        text = f"{label}{progress_text(progress)}"
+        finished, total = progress.finished, progress.total
         if self._bar is not None:
             self._bar.update(self._task, total=total, completed=finished, description=text)
             return
@@ -250,6 +247,15 @@ class Tracker(contextlib.ExitStack):
         if now - self._last >= _LINE_EVERY or finished == total:
             self._last = now
             self._console.print(f"{finished:,}/{count(total, 'pair')}: {text}", soft_wrap=True)
+
+
+def progress_text(progress: RunProgress) -> str:
+    """Say how many pairs have which verdict and how long the rest will take."""
+    left = progress.seconds_left
+    remaining = "starting" if left is None else f"{time_text(left)} left"
+    if progress.finished == progress.total:
+        remaining = "done"
+    return f"{counts_text(progress.counts)}, {remaining}"
 
 
 def counts_text(counts: dict[str, int]) -> str:

@@ -66,6 +66,19 @@ RetryErrors = Annotated[
 _longest = "Longer edge of image {} at working size, 0 for its own."
 Longest0 = Annotated[int | None, typer.Option(help=_longest.format(0), **_number)]
 Longest1 = Annotated[int | None, typer.Option(help=_longest.format(1), **_number)]
+Camera1 = Annotated[str | None, typer.Option(help="The second camera, likewise.")]
+SharedFocal = Annotated[
+    bool | None,
+    typer.Option(
+        "--shared-focal/--no-shared-focal",
+        help="Whether both images have one unknown focal length; by default if they have one size.",
+        show_default=False,
+    ),
+]
+WithRankOne = Annotated[
+    bool,
+    typer.Option("--with-rank-one", help="Also match with rank-one edges and plain consensus."),
+]
 Engine = Annotated[
     str,
     typer.Option(
@@ -85,9 +98,8 @@ CameraPerOption = Annotated[
     str,
     typer.Option(
         "--camera-per",
-        metavar="pair|image|folder|all",
         help="Which images share an unknown focal length: those of a pair, an image in all of its "
-        "pairs, images of one size in a folder, or all images of one size.",
+        "pairs, those of one size in a folder, or all of one size: pair, image, folder or all.",
     ),
 ]
 _RUNTIME = {"device": Device, "offline": Offline, "cache": Cache}

@@ -52,16 +52,8 @@ def run(
             "model, or unknown; by default the focal length is found, near that of EXIF."
         ),
     ] = None,
-    camera1: Annotated[str | None, typer.Option(help="The second camera, likewise.")] = None,
-    shared_focal: Annotated[
-        bool | None,
-        typer.Option(
-            "--shared-focal/--no-shared-focal",
-            help="Whether both images have one unknown focal length; by default if they have one "
-            "size.",
-            show_default=False,
-        ),
-    ] = None,
+    camera1: flags.Camera1 = None,
+    shared_focal: flags.SharedFocal = None,
     images: Annotated[
         Path | None,
         typer.Option(
@@ -81,10 +73,7 @@ def run(
         str,
         typer.Option("--format", help=f"Matches as {', '.join(FORMATS)}; several by commas."),
     ] = "npz",
-    with_rank_one: Annotated[
-        bool,
-        typer.Option("--with-rank-one", help="Also match with rank-one edges and plain consensus."),
-    ] = False,
+    with_rank_one: flags.WithRankOne = False,
     picture: Annotated[bool, typer.Option(help="Write matches.png.")] = True,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
     longest0: flags.Longest0 = None,

@@ -69,7 +69,7 @@ def run(
             ".json file; unknown,width,height if the focal length is to be found."
         ),
     ] = None,
-    camera1: Annotated[str | None, typer.Option(help="The second camera, likewise.")] = None,
+    camera1: flags.Camera1 = None,
     camera: Annotated[
         str | None, typer.Option(help="For an absolute pose: the camera, likewise.")
     ] = None,
@@ -77,14 +77,7 @@ def run(
         float | None,
         typer.Option(help="For a rigid transform or a similarity, in the unit of the points."),
     ] = None,
-    shared_focal: Annotated[
-        bool | None,
-        typer.Option(
-            "--shared-focal/--no-shared-focal",
-            help="For a relative pose: whether two unknown focal lengths are one; by default if "
-            "both images have the same size.",
-        ),
-    ] = None,
+    shared_focal: flags.SharedFocal = None,
     model: Annotated[
         str | None, typer.Option(help=f"For a homography: {' or '.join(PLANAR_MODELS)}.")
     ] = None,
