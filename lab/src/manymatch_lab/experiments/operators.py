@@ -283,27 +283,14 @@ def operators(data: dict[str, Any]) -> Figure:
 def _draw(axis: Axes, curve: dict[str, Any]) -> None:
     colour, marker, offset, side = _STYLES[curve["operator"]]
     recall = [100 * value for value in curve["recall"]]
-    axis.plot(
-        curve["edges"],
-        recall,
-        color=colour,
-        marker=marker,
-        markersize=3,
-        linewidth=1.1,
-        label=TITLES[curve["operator"]],
-    )
+    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.1}
+    axis.plot(curve["edges"], recall, label=TITLES[curve["operator"]], **look)
     # Above the upper curve and below the lower one, where there is room.
+    words: dict[str, Any] = {"textcoords": "offset points", "ha": side, "fontsize": 6}
+    words["color"] = colour
     for k in _LABELLED if side else ():
         if k <= len(recall):
-            axis.annotate(
-                str(k),
-                (curve["edges"][k - 1], recall[k - 1]),
-                offset,
-                textcoords="offset points",
-                ha=side,
-                fontsize=6,
-                color=colour,
-            )
+            axis.annotate(str(k), (curve["edges"][k - 1], recall[k - 1]), offset, **words)
 
 
 FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"operators": operators}

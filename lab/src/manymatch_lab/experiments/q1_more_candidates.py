@@ -74,14 +74,8 @@ def _configs(
 
 def tables(data: dict[str, Any]) -> list[Table]:
     """AUC and its gain by set and K, the gain at the largest K, and the inclusion."""
-    made = []
-    for measured in data["runs"]:
-        made += [
-            _auc_table(measured, data),
-            _gain_table(measured, data),
-            _inclusion_table(measured, data),
-        ]
-    return made
+    makers = (_auc_table, _gain_table, _inclusion_table)
+    return [make(measured, data) for measured in data["runs"] for make in makers]
 
 
 def notes(data: dict[str, Any]) -> list[str]:

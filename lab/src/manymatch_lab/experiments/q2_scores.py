@@ -100,14 +100,8 @@ def _configs(association: Association, options: Options, seeds: int) -> dict[str
 
 def tables(data: dict[str, Any]) -> list[Table]:
     """AUC, paired differences, and runtimes of every representation."""
-    made = []
-    for measured in data["runs"]:
-        made += [
-            _auc_table(measured, data),
-            _difference_table(measured, data),
-            _runtime_table(measured, data),
-        ]
-    return made
+    makers = (_auc_table, _difference_table, _runtime_table)
+    return [make(measured, data) for measured in data["runs"] for make in makers]
 
 
 def notes(data: dict[str, Any]) -> list[str]:
@@ -416,15 +410,9 @@ def complementarity_map(data: dict[str, Any]) -> Figure:
         image = axis.imshow(values, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
         for (row, column), value in np.ndenumerate(values):
             dark = abs(value) > 0.6 * limit
-            axis.text(
-                column,
-                row,
-                signed(value),
-                ha="center",
-                va="center",
-                color="white" if dark else style.INK,
-                fontsize=7,
-            )
+            look = {"ha": "center", "va": "center", "fontsize": 7}
+            colour = "white" if dark else style.INK
+            axis.text(column, row, signed(value), color=colour, **look)
         names = [_broken(entry["title"]) for entry in run["sets"]]
         axis.set_xticks(range(len(names)), names)
         axis.set_yticks(range(len(THRESHOLDS)), [f"@{threshold}°" for threshold in THRESHOLDS])
@@ -440,10 +428,8 @@ def complementarity_map(data: dict[str, Any]) -> Figure:
 
 def _broken(title: str) -> str:
     """Break a long name at one of its joints."""
-    if len(title) <= 11:
-        return title
     joints = [i for i, character in enumerate(title) if character in "_- "]
-    if not joints:
+    if len(title) <= 11 or not joints:
         return title
     middle = min(joints, key=lambda i: abs(i - len(title) / 2))
     return f"{title[: middle + 1].rstrip()}\n{title[middle + 1 :]}"

@@ -75,6 +75,7 @@ _NOTHING = "–"
 # thresholds of one system, in rows, so that their intervals stay apart.
 _ROW_CM, _EDGE_CM = 0.62, 1.9
 _STEP = 0.22
+_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8, "markersize": 3.6}
 
 
 class ImageSets(RunSets):
@@ -481,15 +482,7 @@ def systems(data: dict[str, Any]) -> Figure:
                 theirs = paper.get(row["paper"], {}).get(entry["name"])
                 if theirs is not None:
                     hollow = True
-                    axis.plot(
-                        theirs[i],
-                        place,
-                        marker,
-                        markerfacecolor="white",
-                        markeredgecolor=colour,
-                        markeredgewidth=0.8,
-                        markersize=3.6,
-                    )
+                    axis.plot(theirs[i], place, marker, markeredgecolor=colour, **_HOLLOW)
         axis.set_title(entry["title"], loc="left")
         axis.set_yticks(range(len(rows)), names, color=style.INK)
         axis.set_ylim(len(rows) - 0.4, -0.6)

@@ -135,21 +135,16 @@ def qualitative(data: dict[str, Any]) -> Figure:
     top = height - _BRACKETS
     _brackets(figure, data, lefts, column, height)
     for example, both in zip(data["examples"], heights, strict=True):
-        figure.text(
-            _GAP / style.PAGE_CM,
-            (top - 0.6 * _HEAD) / height,
-            example["title"],
-            fontsize=7.5,
-            va="center",
-        )
+        place = (_GAP / style.PAGE_CM, (top - 0.6 * _HEAD) / height)
+        figure.text(*place, example["title"], fontsize=7.5, va="center")
         top -= _HEAD
         for side, rows in enumerate(both):
             top -= rows
-            for place, left in enumerate(lefts):
+            for number, left in enumerate(lefts):
                 axis = figure.add_axes(
                     (left / style.PAGE_CM, top / height, column / style.PAGE_CM, rows / height)
                 )
-                overlay = None if place == 0 else example["columns"][place - 1]["overlays"][side]
+                overlay = None if number == 0 else example["columns"][number - 1]["overlays"][side]
                 style.show(axis, example["images"][side], overlay)
                 width, length = example["images"][side]["size"]
                 axis.set(xlim=(-0.5, width - 0.5), ylim=(length - 0.5, -0.5))
@@ -178,21 +173,10 @@ def _brackets(
     for first, text in ((1, f"layers, {data['backbone']}"), (3, "debiasing")):
         start, end = lefts[first], lefts[first + 1] + column
         y, tick = (height - 0.55) / height, 0.12 / height
-        ends = [
-            start / style.PAGE_CM,
-            start / style.PAGE_CM,
-            end / style.PAGE_CM,
-            end / style.PAGE_CM,
-        ]
+        ends = [x / style.PAGE_CM for x in (start, start, end, end)]
         figure.add_artist(Line2D(ends, [y - tick, y, y, y - tick], color=style.INK, linewidth=0.8))
-        figure.text(
-            (start + end) / 2 / style.PAGE_CM,
-            (height - 0.28) / height,
-            text,
-            ha="center",
-            va="center",
-            fontsize=8,
-        )
+        middle = ((start + end) / 2 / style.PAGE_CM, (height - 0.28) / height)
+        figure.text(*middle, text, ha="center", va="center", fontsize=8)
 
 
 FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"qualitative": qualitative}

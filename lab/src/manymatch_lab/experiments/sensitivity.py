@@ -113,10 +113,8 @@ def _configs(
 
 def tables(data: dict[str, Any]) -> list[Table]:
     """Variation by set, and the averages at every setting."""
-    made = []
-    for measured in data["runs"]:
-        made += [_variation_table(measured, data), _grid_table(measured, data)]
-    return made
+    makers = (_variation_table, _grid_table)
+    return [make(measured, data) for measured in data["runs"] for make in makers]
 
 
 def notes(data: dict[str, Any]) -> list[str]:

@@ -86,22 +86,15 @@ class Reliability:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON; what is not known is None."""
-        return {
-            "edges": self.edges.tolist(),
-            "count": self.count.tolist(),
-            "weight": self.weight.tolist(),
-            "probability": _plain(self.probability),
-            "share": _plain(self.share),
-            "low": _plain(self.low),
-            "high": _plain(self.high),
-            "total": self.total,
-            "mean_probability": self.mean_probability,
-            "mean_truth": self.mean_truth,
-            "ece": self.ece,
-            "ece_interval": _ends(self.ece_interval),
-            "brier": self.brier,
-            "brier_interval": _ends(self.brier_interval),
-        }
+        record: dict[str, Any] = {"total": self.total}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Interval):
+                value = [value.low, value.high]
+            elif isinstance(value, np.ndarray):
+                value = [v if np.isfinite(v) else None for v in value.tolist()]
+            record[field.name] = value
+        return record
 
 
 def reliability(
@@ -253,13 +246,3 @@ def _quantiles(draws: FloatArray, wanted: BoolArray) -> tuple[FloatArray, FloatA
         if known.size:
             result[:, column] = np.quantile(known, _ENDS)
     return read_only(result[0]), read_only(result[1])
-
-
-def _plain(values: FloatArray | None) -> list[float | None] | None:
-    if values is None:
-        return None
-    return [value if np.isfinite(value) else None for value in values.tolist()]
-
-
-def _ends(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]
