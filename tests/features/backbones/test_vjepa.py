@@ -130,14 +130,6 @@ def test_without_content_there_is_no_position(network):
         assert PositionalBasis.from_map(value[0].numpy()).rank == 0
 
 
-def test_content_is_seen_in_context(network):
-    # The same patch elsewhere in another surrounding: not the same, or attention did nothing.
-    pixels = image(3, 4)
-    moved = torch.roll(pixels, 16, dims=3)
-    a, b = (run(network, p, [4], norm=True)[4] for p in (pixels, moved))
-    assert float((a[..., :3] - b[..., 1:]).abs().max()) > 1e-3
-
-
 def test_batches_and_early_stop(network):
     pixels = image(2, 5, count=3)
     together = run(network, pixels, [2], norm=True)
@@ -207,15 +199,6 @@ def test_checkpoint_round_trip(network, tmp_path):
     pixels = image(2, 3)
     expected = run(network, pixels, [4], norm=True)[4]
     assert torch.equal(backbone.forward(pixels, [4], norm=True)[4], expected)
-
-
-@pytest.mark.usefixtures("tiny")
-def test_plain_tensors_load_too(network, tmp_path):
-    safetensors = pytest.importorskip("safetensors.torch")
-    path = tmp_path / "model.safetensors"
-    safetensors.save_file(network.state_dict(), path)
-    backbone = load_backbone(NAME, weights=path)
-    assert torch.equal(backbone.module.img_mod_embed, network.img_mod_embed)
 
 
 @pytest.mark.usefixtures("tiny")
