@@ -287,7 +287,7 @@ def read_pairs(path: object, images: object) -> PairList:
     names: dict[str, int] = {}
     indices, turns, numbers, rows = array("i"), array("b"), array("d"), array("i")
     with reading(as_path(path), _WANT, OSError, ValueError, MemoryError):
-        most, letters = limit("records"), 0
+        most, letters = limit("records"), limit("text_mb") * 1_000_000
         for number, line in _lines(as_path(path)):
             try:
                 line_names, more = _columns(line)
@@ -295,16 +295,18 @@ def read_pairs(path: object, images: object) -> PairList:
                     _ = [folder / name for name in line_names]  # refuses names outside the folder
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
-            letters += sum(len(name) for name in line_names if name not in names)
-            if len(rows) >= most:
+            if len(rows) == most:
                 raise too_large("it has more pairs", "records")
-            if letters > limit("text_mb") * 1_000_000:
-                raise too_large("its names have more megabytes", "text_mb")
-            check_size(len(numbers) + len(more), "its matrices")
-            for name in line_names:
-                indices.append(names.setdefault(name, len(names)))
-            turns.extend(map(int, more[:2]) if more else (0, 0))
             matrices = more[2:]
+            if matrices:
+                check_size(len(numbers) + len(more), "its matrices")
+            for name in line_names:
+                if name not in names:
+                    letters -= len(name)
+                indices.append(names.setdefault(name, len(names)))
+            if letters < 0:
+                raise too_large("its names have more megabytes", "text_mb")
+            turns.extend(map(int, more[:2]) if more else (0, 0))
             rows.append(len(numbers) // _NUMBERS if matrices else -1)
             numbers.extend(matrices)
         if not rows:
