@@ -395,3 +395,16 @@ def test_sentences_that_differ_in_names_and_numbers_are_one_reason():
     one = outputs.count_reasons(["is it so?"])
     assert outputs.reasons_sentence(one, "failed", 1, "trial") == "1 of 1 trial failed: is it so?"
     assert outputs.count_reasons([]) == []
+
+
+def test_rows_of_many_parts_come_in_the_order_of_the_pairs(tmp_path, monkeypatch):
+    """They are sorted in stretches, of which some wait in files."""
+    monkeypatch.setattr(outputs, "_BUCKET", 7)
+    monkeypatch.setattr(outputs, "_CHUNK", 3)
+    schema = pyarrow.schema({"index": "int64", "name0": "string"})
+    order = np.random.default_rng(0).permutation(40)
+    run = open_run(tmp_path, {}, cut(order, 4), schema=schema)
+    for block, items in enumerate(run.blocks):
+        run.write(block, [{"index": int(i), "name0": f"{i}.jpg"} for i in items])
+    found = list(outputs.rows_in_order(run, ["name0"]))
+    assert found == [{"index": i, "name0": f"{i}.jpg"} for i in range(40)]

@@ -9,7 +9,6 @@ import json
 import re
 import tempfile
 from collections import OrderedDict, defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from manymatch.io.pairs import numbered, posed
 from manymatch.matcher.match_result import FORMATS, WRITERS, check_formats
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Self
 
@@ -88,27 +88,28 @@ def rows_in_order(run: Run, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """
     arrow = require("pyarrow", "a batch", "images")
     feather = require("pyarrow.feather", "a batch", "images")
+    held: list[Any] = []
+    files: defaultdict[int, list[str]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
-        held: defaultdict[int, list[Any]] = defaultdict(list)
-        files: defaultdict[int, list[Path]] = defaultdict(list)
-        number = 0
+
+        def put_down() -> None:
+            rows = arrow.concat_tables(held)
+            buckets = rows["index"].to_numpy() // _BUCKET
+            for bucket in np.unique(buckets).tolist():
+                files[bucket].append(f"{place}/{bucket}-{len(files[bucket])}")
+                some = rows.filter(arrow.array(buckets == bucket))
+                feather.write_feather(some, files[bucket][-1])
+            held.clear()
+
         for block in run.finished():
             table = run.table(block, names)
-            if table is None:
-                continue
-            buckets = table["index"].to_numpy() // _BUCKET
-            for bucket in np.unique(buckets).tolist():
-                held[bucket].append(table.filter(arrow.array(buckets == bucket)))
-            number += len(table)
-            if number >= _BUCKET:
-                for bucket, tables in held.items():
-                    files[bucket].append(Path(place) / f"{bucket}-{len(files[bucket])}")
-                    feather.write_feather(arrow.concat_tables(tables), str(files[bucket][-1]))
-                held.clear()
-                number = 0
-        for bucket in sorted({*held, *files}):
-            stored = [feather.read_table(str(path)) for path in files[bucket]]
-            whole = arrow.concat_tables([*stored, *held.pop(bucket, [])]).sort_by("index")
+            held += [] if table is None else [table]
+            if sum(map(len, held)) >= _BUCKET:
+                put_down()
+        if held:
+            put_down()
+        for bucket in sorted(files):
+            whole = arrow.concat_tables(map(feather.read_table, files[bucket])).sort_by("index")
             for start in range(0, len(whole), _CHUNK):
                 yield from whole.slice(start, _CHUNK).to_pylist()
 
