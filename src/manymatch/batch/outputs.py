@@ -28,8 +28,8 @@ from manymatch.io.pairs import numbered, posed
 from manymatch.matcher.match_result import FORMATS, WRITERS, check_formats
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
     from typing import Self
 
     from manymatch._validate import IndexArray
