@@ -118,7 +118,8 @@ def run_batch(
     ``parts/000123.parquet`` as each block is finished. Parts that exist are finished; the same call
     does the missing ones. At the end, or at Ctrl-C, ``pairs.csv``, ``pairs.parquet`` and
     ``summary.json`` are written from the parts. Rows are in the order of the pairs. Parts and
-    tables are the same bytes however often a run was killed, with any number of workers.
+    tables are the same bytes however often a run was killed, with any number of workers; the
+    seconds of the pairs are therefore in files of their own, in ``times/``.
 
     Parameters
     ----------
