@@ -1,5 +1,6 @@
 // The loops over edges that the kernels of all problems share. Each takes functions that work on
-// one vector of edges. Like simd.h, only for files that are compiled once per instruction set.
+// one vector of edges; lambdas that capture by value are faster. Like simd.h, this header is only
+// for files that are compiled once per instruction set.
 #pragma once
 
 #include "manymatch/refine/refine_arrays.h"
@@ -144,10 +145,10 @@ inline void sum_equations(const RefineArrays& a, Loss loss, double eps2, double*
   constexpr int kTriangle = N * (N + 1) / 2;
   robust_sums<kTriangle + N + 1>(
       a, loss, eps2, out, linearise, []<class L>(const L& l, vd w, md used, auto sum) {
+        constexpr int R = L::kRows;
         const vd zero = vd{};
-        vd J[L::kRows][N], wJ[L::kRows][N], r[L::kRows];
-        for (int row = 0; row < L::kRows; ++row) {
-          r[row] = L::kAlwaysFinite ? l.r[row] : select(used, l.r[row], zero);
+        vd J[R][N], wJ[R][N], r[R];
+        for (int row = 0; row < R; ++row) {
           for (int p = 0; p < N; ++p) {
             J[row][p] = L::kAlwaysFinite ? l.J[row][p] : select(used, l.J[row][p], zero);
             wJ[row][p] = w * J[row][p];
@@ -159,13 +160,16 @@ inline void sum_equations(const RefineArrays& a, Loss loss, double eps2, double*
 #pragma GCC unroll 9
           for (int q = p; q < N; ++q, ++slot) {
             vd& total = sum(slot);
-            for (int row = L::kRows - 1; row >= 0; --row) total = fma(wJ[row][p], J[row][q], total);
+            for (int row = R - 1; row >= 0; --row) total = fma(wJ[row][p], J[row][q], total);
           }
+        }
+        for (int row = 0; row < R; ++row) {
+          r[row] = L::kAlwaysFinite ? l.r[row] : select(used, l.r[row], zero);
         }
 #pragma GCC unroll 9
         for (int p = 0; p < N; ++p, ++slot) {
           vd& total = sum(slot);
-          for (int row = L::kRows - 1; row >= 0; --row) total = fma(wJ[row][p], r[row], total);
+          for (int row = R - 1; row >= 0; --row) total = fma(wJ[row][p], r[row], total);
         }
       });
 }

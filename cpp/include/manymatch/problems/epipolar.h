@@ -54,7 +54,7 @@ struct SampsonResidual : Sampson<vd> {
 
 // Squared distances, infinity if undefined.
 inline void sampson_residuals(const RefineArrays& a, const vd* E, double* r2_out) {
-  store_residuals(a.padded, r2_out, [&](std::size_t i) { return SampsonResidual(E, a, i); });
+  store_residuals(a.padded, r2_out, [=](std::size_t i) { return SampsonResidual(E, a, i); });
 }
 
 // Edges closer than eps to their epipolar lines, in float32 and loosened so that none is missed:
@@ -64,7 +64,7 @@ inline int screen_sampson(const Edges& edges, const vf* E, double eps, double sl
                           uint64_t* mask) {
   const vf limit = splat(static_cast<float>(eps * eps * (1.0 + 1e-5)));
   const vf tau = splat(static_cast<float>(slack)), zero = splat(0.0F);
-  return mask_edges<kFloats>(edges.words, mask, [&](std::size_t i) {
+  return mask_edges<kFloats>(edges.words, mask, [=](std::size_t i) {
     const Sampson<vf> sampson(E, load(edges.x0f + i), load(edges.y0f + i), load(edges.x1f + i),
                               load(edges.y1f + i));
     const vf num = max(abs(sampson.num) - tau, zero);

@@ -45,7 +45,7 @@ inline Residual reprojection(const vd* P, vd x, vd y, vd X, vd Y, vd Z) {
 int inliers(const AbsolutePoseEdges& edges, const double* pose, double eps2, uint64_t* mask,
             double* r2_out) {
   const BroadcastPose<vd, double> v(pose);
-  return find_inliers(edges.words, eps2, mask, r2_out, [&](std::size_t i) {
+  return find_inliers(edges.words, eps2, mask, r2_out, [=](std::size_t i) {
     return reprojection(v.P, load(edges.x + i), load(edges.y + i), load(edges.X + i),
                         load(edges.Y + i), load(edges.Z + i));
   });
@@ -76,7 +76,7 @@ int screen(const AbsolutePoseEdges& edges, const double* pose, double eps, uint6
   const vf slope = splat(static_cast<float>(eps * kMargin));
   const vf offset =
       splat(static_cast<float>((1.4142135623730951 * error_d + eps * error_w) * kMargin));
-  return mask_edges<kFloats>(edges.words, mask, [&](std::size_t i) {
+  return mask_edges<kFloats>(edges.words, mask, [=](std::size_t i) {
     const Projection<vf> p(v.P, load(edges.xf + i), load(edges.yf + i), load(edges.Xf + i),
                            load(edges.Yf + i), load(edges.Zf + i), load(edges.Wf + i));
     // Negative behind the camera; NaN for padding, so that the comparison fails.
@@ -124,7 +124,7 @@ void normal_equations(const RefineArrays& a, const double* pose, double f, doubl
                       bool with_focal, Loss loss, double eps2, double* out) {
   const BroadcastPose<vd, double> v(pose);
   const vd focal = splat(f), step = splat(unit);
-  const auto linearise = [&](std::size_t i) {
+  const auto linearise = [=](std::size_t i) {
     return LinearisedProjection(a, i, v.P, focal, step);
   };
   if (with_focal) {
@@ -136,7 +136,7 @@ void normal_equations(const RefineArrays& a, const double* pose, double f, doubl
 
 void residuals(const RefineArrays& a, const double* pose, double* r2_out) {
   const BroadcastPose<vd, double> v(pose);
-  store_residuals(a.padded, r2_out, [&](std::size_t i) {
+  store_residuals(a.padded, r2_out, [=](std::size_t i) {
     return reprojection(v.P, load(a.x0 + i), load(a.y0 + i), load(a.x1 + i), load(a.y1 + i),
                         load(a.z1 + i));
   });
@@ -145,7 +145,7 @@ void residuals(const RefineArrays& a, const double* pose, double* r2_out) {
 void jacobian(const RefineArrays& a, const double* pose, double f, double unit, double* r_out,
               double* J_out) {
   const BroadcastPose<vd, double> v(pose);
-  store_jacobian(a.padded, r_out, J_out, [&](std::size_t i) {
+  store_jacobian(a.padded, r_out, J_out, [=](std::size_t i) {
     return LinearisedProjection(a, i, v.P, splat(f), splat(unit));
   });
 }

@@ -21,8 +21,8 @@ int inliers(const FundamentalEdges& edges, const double* F, const double* epipol
   for (int k = 0; k < 9; ++k) f[k] = splat(F[k]);
   for (int k = 0; k < 3; ++k) e[k] = splat(epipole[k]);
   return find_inliers(
-      edges.words, eps2, mask, r2_out, [&](std::size_t i) { return SampsonResidual(f, edges, i); },
-      [&](std::size_t, const SampsonResidual& m, md near) {
+      edges.words, eps2, mask, r2_out, [=](std::size_t i) { return SampsonResidual(f, edges, i); },
+      [=](std::size_t, const SampsonResidual& m, md near) {
         return bits(both(near, less(vd{}, side_of<vd>(m, e, m.x1, m.y1))));
       });
 }
@@ -37,7 +37,7 @@ int screen(const FundamentalEdges& edges, const double* F, const double* epipole
   const int near = screen_sampson(edges, f, eps, slack, mask);
   if (near < enough) return near;
   const vf lowest = splat(static_cast<float>(-side_slack));
-  return narrow_mask(edges.words, mask, [&](std::size_t i) {
+  return narrow_mask(edges.words, mask, [=](std::size_t i) {
     const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i);
     const Sampson<vf> sampson(f, load(edges.x0f + i), load(edges.y0f + i), x1, y1);
     return bits(less(lowest, side_of(sampson, e, x1, y1)));
@@ -70,7 +70,7 @@ inline Linearised<1, 9> linearise(const RefineArrays& a, std::size_t i, const vd
 void normal_equations(const RefineArrays& a, const double* F, Loss loss, double eps2, double* out) {
   vd f[9];
   for (int k = 0; k < 9; ++k) f[k] = splat(F[k]);
-  sum_equations<9>(a, loss, eps2, out, [&](std::size_t i) { return linearise(a, i, f); });
+  sum_equations<9>(a, loss, eps2, out, [=](std::size_t i) { return linearise(a, i, f); });
 }
 
 void residuals(const RefineArrays& a, const double* F, double* r2_out) {
@@ -82,7 +82,7 @@ void residuals(const RefineArrays& a, const double* F, double* r2_out) {
 void jacobian(const RefineArrays& a, const double* F, double* r_out, double* J_out) {
   vd f[9];
   for (int k = 0; k < 9; ++k) f[k] = splat(F[k]);
-  store_jacobian(a.padded, r_out, J_out, [&](std::size_t i) { return linearise(a, i, f); });
+  store_jacobian(a.padded, r_out, J_out, [=](std::size_t i) { return linearise(a, i, f); });
 }
 
 }  // namespace

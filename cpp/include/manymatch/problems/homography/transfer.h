@@ -64,7 +64,7 @@ struct Symmetric {
 int inliers(const HomographyEdges& edges, const double* H, double eps2, uint64_t* mask,
             double* r2_out) {
   const Symmetric symmetric(H);
-  return find_inliers(edges.words, eps2, mask, r2_out, [&](std::size_t i) {
+  return find_inliers(edges.words, eps2, mask, r2_out, [=](std::size_t i) {
     return symmetric(load(edges.x0 + i), load(edges.y0 + i), load(edges.x1 + i),
                      load(edges.y1 + i));
   });
@@ -130,7 +130,7 @@ int screen(const HomographyEdges& edges, const double* H, double eps, int enough
   const vf slope = splat(static_cast<float>(-reach * kMargin));
   const vf offset =
       splat(static_cast<float>((1.4142135623730951 * rounding.d + reach * rounding.w) * kMargin));
-  const int near = mask_edges<kFloats>(edges.words, mask, [&](std::size_t i) {
+  const int near = mask_edges<kFloats>(edges.words, mask, [=](std::size_t i) {
     const Transfer<vf> t(h, load(edges.x0f + i), load(edges.y0f + i), load(edges.x1f + i),
                          load(edges.y1f + i));
     // Negative beyond the line at infinity; NaN for padding, so that the comparison fails.
@@ -146,7 +146,7 @@ int screen(const HomographyEdges& edges, const double* H, double eps, int enough
   const LowerBound back(inverse, inverse_scale,
                         Rounding(inverse, inverse_scale, edges.largest1, edges.largest0));
   const vf limit = splat(static_cast<float>(2.0 * eps * eps * kMargin));
-  return narrow_mask(edges.words, mask, [&](std::size_t i) {
+  return narrow_mask(edges.words, mask, [=](std::size_t i) {
     const vf x0 = load(edges.x0f + i), y0 = load(edges.y0f + i);
     const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i);
     unsigned hits = ~0U;
@@ -216,7 +216,7 @@ void normal_equations(const RefineArrays& a, const double* H, Loss loss, double 
   const vd half = splat(0.5);
   robust_sums<kHomographyTriangle + kHomographyParameters + 1>(
       a, loss, eps2, out,
-      [&](std::size_t i) {
+      [=](std::size_t i) {
         return LinearisedTransfer(symmetric, load(a.x0 + i), load(a.y0 + i), load(a.x1 + i),
                                   load(a.y1 + i));
       },
@@ -259,7 +259,7 @@ void normal_equations(const RefineArrays& a, const double* H, Loss loss, double 
 // x1^2 + y1^2.
 void linear_sums(const RefineArrays& a, double* out) {
   const vd one = splat(1.0);
-  sum_in_lanes<kLinearSums>(a.padded, out, [&](std::size_t i, auto sum) {
+  sum_in_lanes<kLinearSums>(a.padded, out, [=](std::size_t i, auto sum) {
     const vd x0 = load(a.x0 + i), y0 = load(a.y0 + i), x1 = load(a.x1 + i);
     const vd y1 = load(a.y1 + i), weight = load(a.weight + i);
     const vd zz[6] = {x0 * x0, x0 * y0, x0, y0 * y0, y0, one};
@@ -275,7 +275,7 @@ void linear_sums(const RefineArrays& a, double* out) {
 
 void residuals(const RefineArrays& a, const double* H, double* r2_out) {
   const Symmetric symmetric(H);
-  store_residuals(a.padded, r2_out, [&](std::size_t i) {
+  store_residuals(a.padded, r2_out, [=](std::size_t i) {
     return symmetric(load(a.x0 + i), load(a.y0 + i), load(a.x1 + i), load(a.y1 + i));
   });
 }
@@ -283,7 +283,7 @@ void residuals(const RefineArrays& a, const double* H, double* r2_out) {
 void jacobian(const RefineArrays& a, const double* H, double* r_out, double* J_out) {
   const Symmetric symmetric(H);
   const vd scale = splat(0.70710678118654752);
-  store_jacobian(a.padded, r_out, J_out, [&](std::size_t i) {
+  store_jacobian(a.padded, r_out, J_out, [=](std::size_t i) {
     const LinearisedTransfer l(symmetric, load(a.x0 + i), load(a.y0 + i), load(a.x1 + i),
                                load(a.y1 + i));
     Linearised<4, kHomographyParameters> out;

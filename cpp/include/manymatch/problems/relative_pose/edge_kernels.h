@@ -80,8 +80,8 @@ int inliers(const EdgeArrays& edges, const TwoViews<Z>& views, double eps2, uint
   for (int k = 0; k < 3; ++k) tt[k] = splat(t[k]);
   const vd min_depth = splat(kMinDepth), one = splat(1.0);
   return find_inliers(
-      edges.words, eps2, mask, r2_out, [&](std::size_t i) { return SampsonResidual(e, edges, i); },
-      [&](std::size_t i, const SampsonResidual& m, md near) {
+      edges.words, eps2, mask, r2_out, [=](std::size_t i) { return SampsonResidual(e, edges, i); },
+      [=](std::size_t i, const SampsonResidual& m, md near) {
         const unsigned hits = bits(near);
         if (!hits) return hits;
         const vd x0 = m.x0, y0 = m.y0, x1 = m.x1, y1 = m.y1;
@@ -114,7 +114,7 @@ int screen(const EdgeArrays& edges, const TwoViews<Z>& views, double eps, double
   for (int k = 0; k < 3; ++k) tt[k] = splat(static_cast<float>(t[k]));
   const vf one = splat(1.0F), min_depth = splat(static_cast<float>(kMinDepth));
   const vf depth_slack = splat(4e-6F);
-  return narrow_mask(edges.words, mask, [&](std::size_t i) {
+  return narrow_mask(edges.words, mask, [=](std::size_t i) {
     const vf x0 = load(edges.x0f + i), y0 = load(edges.y0f + i);
     const vf x1 = load(edges.x1f + i), y1 = load(edges.y1f + i);
     const Depths<vf> d(r, tt, x0, y0, z0, inverse_norm(x0, y0, z0, edges.n0f + i), x1, y1, z1,

@@ -93,7 +93,7 @@ void normal_equations(const RefineArrays& a, const TwoViews<Z>& views, const dou
                       Loss loss, double eps2, double* out) {
   const PoseVectors<Z> v = broadcast_pose(views, tangent);
   sum_equations<kPoseParameters<Z>>(a, loss, eps2, out,
-                                    [&](std::size_t i) { return linearise(a, i, v); });
+                                    [=](std::size_t i) { return linearise(a, i, v); });
 }
 
 template <class Z>
@@ -105,7 +105,7 @@ template <class Z>
 void jacobian(const RefineArrays& a, const TwoViews<Z>& views, const double* tangent, double* r_out,
               double* J_out) {
   const PoseVectors<Z> v = broadcast_pose(views, tangent);
-  store_jacobian(a.padded, r_out, J_out, [&](std::size_t i) { return linearise(a, i, v); });
+  store_jacobian(a.padded, r_out, J_out, [=](std::size_t i) { return linearise(a, i, v); });
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ int inliers(const SpaceEdges& edges, const TransformNumbers& transform, double e
             double* r2_out) {
   const Mapped<vd, double> mapped(transform);
   const vd weight = splat(1.0 / transform.scale);
-  return find_inliers(edges.words, eps2, mask, r2_out, [&](std::size_t i) {
+  return find_inliers(edges.words, eps2, mask, r2_out, [=](std::size_t i) {
     const vd x0[3] = {load(edges.x0 + i), load(edges.y0 + i), load(edges.z0 + i)};
     const vd x1[3] = {load(edges.x1 + i), load(edges.y1 + i), load(edges.z1 + i)};
     const vd r2 = weight * mapped.distance2(x0, x1);
@@ -76,7 +76,7 @@ int screen(const SpaceEdges& edges, const TransformNumbers& transform, double ep
   const double reach = (eps * __builtin_sqrt(transform.scale) + __builtin_sqrt(error2)) * kMargin;
   const Mapped<vf, float> mapped(transform);
   const vf limit = splat(static_cast<float>(reach * reach * kMargin));
-  return mask_edges<kFloats>(edges.words, mask, [&](std::size_t i) {
+  return mask_edges<kFloats>(edges.words, mask, [=](std::size_t i) {
     const vf x0[3] = {load(edges.x0f + i), load(edges.y0f + i), load(edges.z0f + i)};
     const vf x1[3] = {load(edges.x1f + i), load(edges.y1f + i), load(edges.z1f + i)};
     return bits(less_equal(mapped.distance2(x0, x1), limit));
@@ -93,7 +93,7 @@ void sums(const RefineArrays& a, const TransformNumbers& transform, Loss loss, d
   };
   robust_sums<kSpaceSums>(
       a, loss, eps2, out,
-      [&](std::size_t i) {
+      [=](std::size_t i) {
         const vd x0[3] = {load(a.x0 + i), load(a.y0 + i), load(a.z0 + i)};
         const vd x1[3] = {load(a.x1 + i), load(a.y1 + i), load(a.z1 + i)};
         Terms l;
@@ -126,7 +126,7 @@ void sums(const RefineArrays& a, const TransformNumbers& transform, Loss loss, d
 void residuals(const RefineArrays& a, const TransformNumbers& transform, double* r2_out) {
   const Mapped<vd, double> mapped(transform);
   const vd weight = splat(1.0 / transform.scale);
-  store_residuals(a.padded, r2_out, [&](std::size_t i) {
+  store_residuals(a.padded, r2_out, [=](std::size_t i) {
     const vd x0[3] = {load(a.x0 + i), load(a.y0 + i), load(a.z0 + i)};
     const vd x1[3] = {load(a.x1 + i), load(a.y1 + i), load(a.z1 + i)};
     return Distance<Always>{weight * mapped.distance2(x0, x1), {}};

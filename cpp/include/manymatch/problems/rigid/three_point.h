@@ -88,7 +88,7 @@ void consistent(const SpaceEdges& edges, std::size_t edge, const PairLimits& lim
   vd here[6];
   for (int c = 0; c < 6; ++c) here[c] = splat(columns[c][edge]);
   const vd tolerance2 = splat(limits.tolerance2), least2 = splat(limits.least2);
-  mask_edges<kDoubles>(edges.words, mask, [&](std::size_t i) {
+  mask_edges<kDoubles>(edges.words, mask, [=](std::size_t i) {
     vd d[6];
     for (int c = 0; c < 6; ++c) d[c] = load(columns[c] + i) - here[c];
     const vd length0 = dot3(d, d), length1 = dot3(d + 3, d + 3);
