@@ -121,7 +121,7 @@ def test_shards_are_joined_by_copying(pair_list, whole, tmp_path):
                 wait_for(process, out, 2)
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-                summary = in_one_go(pair_list, out, shard=f"{number}/3")
+        summary = in_one_go(pair_list, out, shard=f"{number}/3")
         assert finished(out) == list(range(number - 1, BLOCKS, 3))
         assert summary.finished == summary.total == (10 if number < 3 else 9)
         assert any("when the parts of all shards are in one folder" in n for n in summary.notes)
