@@ -43,7 +43,7 @@ ANY_PAIRS = frozenset(BATCH_FORMATS[:2])
 # Of either image in the name of a pair's file, which the system limits in bytes, not letters.
 _NAME_BYTES = 80
 # Rows that become Python objects at once, and rows that are sorted at once.
-_CHUNK, _BUCKET = 1024, 50_000
+_CHUNK, _BUCKET = 1024, 20_000
 # Parts with matches that a reader holds.
 _HELD = 32
 # How a cell begins that a spreadsheet may run, and how one that was changed does.
