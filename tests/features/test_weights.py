@@ -430,6 +430,13 @@ def test_nothing_is_executed(tmp_path, beside):
     assert not Evil.ran
 
 
+def test_objects_beside_the_wanted_entry_are_skipped(tmp_path):
+    path = tmp_path / "checkpoint.pth"
+    torch.save({"model": {"b": torch.ones(1)}, "optimizer": Evil()}, path)
+    assert load_state(path, "model")["b"].tolist() == [1.0]
+    assert not Evil.ran
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -1,11 +1,13 @@
 """Tensors of weight files, and networks that take them.
 
-Files are read by safetensors and by `torch.load(weights_only=True)`, which execute nothing that a
-file contains. A network takes a file only if all of its tensors are there.
+Files are read by safetensors, by `torch.load(weights_only=True)` and, where a file has objects
+beside its tensors, by `read_weights`. None of them runs anything that a file contains. A network
+takes a file only if all of its tensors are there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import pickle
@@ -19,6 +21,7 @@ import numpy as np
 from manymatch._validate import require
 from manymatch.features.device import require_torch
 from manymatch.io.files import MissingFileError, as_path, open_regular, read_text
+from manymatch.io.unpickle import read_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,8 +103,8 @@ def _read_file(file: Path, key: str | None) -> State:
             # A mapped file takes memory for the tensors that are used; the older format has none.
             mapped = zipfile.is_zipfile(file)
             with warnings.catch_warnings(action="ignore"):
-                content = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
-    except ModuleNotFoundError:
+                content = _load(torch, file, key, mapped=mapped)
+    except (ModuleNotFoundError, WeightsError):
         raise
     except pickle.UnpicklingError as error:
         what = "code or objects beside tensors, which are not unpickled, or is damaged"
@@ -109,16 +112,29 @@ def _read_file(file: Path, key: str | None) -> State:
     except Exception as error:
         # The libraries raise errors of a dozen kinds for damaged files.
         raise _unreadable(file, f"it is damaged: {first_line(error)}") from error
-    if key is not None and file.suffix.lower() != SUFFIXES[0]:
-        if not isinstance(content, dict) or key not in content:
-            raise _unreadable(file, f"it lacks the entry {key!r}")
-        content = content[key]
     if not isinstance(content, dict) or not content:
         raise _unreadable(file, "it holds no tensors by name")
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise _unreadable(file, f"its entry {str(name)[:80]!r} is not a tensor")
     return dict(content)
+
+
+def _load(torch: Any, file: Path, key: str | None, *, mapped: bool) -> Any:
+    """Read a file of torch, or its entry `key`."""
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError:
+        if not mapped:
+            raise
+        with contextlib.suppress(ValueError), open_regular(file) as stream:
+            return {k: torch.from_numpy(v) for k, v in read_weights(stream, key).items()}
+        raise
+    if key is None:
+        return content
+    if not isinstance(content, dict) or key not in content:
+        raise _unreadable(file, f"it lacks the entry {key!r}")
+    return content[key]
 
 
 def _unreadable(path: Path, reason: str, cause: object = None) -> WeightsError:

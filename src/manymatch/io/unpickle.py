@@ -1,4 +1,4 @@
-"""Pickles of arrays read without running anything: published index files of data sets.
+"""Pickles read without running anything: index files of data sets, and weight files of torch.
 
 Unpickling a file calls the functions that the file names, with arguments of its choice. Here a
 name becomes a `StandIn`, which only records what it is given. Arrays are made of these records
@@ -12,12 +12,16 @@ import math
 import pickle
 import pickletools
 import re
+import zipfile
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from typing import BinaryIO, Self
+
+    from numpy.typing import NDArray
 
 #: Largest pickle in bytes, and most opcodes: each makes an object of some 100 bytes at most.
 LARGEST_PICKLE, MOST_OPCODES = 1 << 26, 1 << 21
@@ -98,6 +102,127 @@ def unpickle(data: bytes) -> Any:
     except _DAMAGE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"its pickle cannot be read: {reason}") from error
+
+
+class _Ordered(dict[Any, Any]):
+    """Stands for collections.OrderedDict; its attributes are dropped."""
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class _Other(StandIn):
+    """Stands for any object beside the tensors; drops items that a pickle gives it."""
+
+    __slots__ = ()
+
+    def append(self, item: Any) -> None:
+        """Drop an item."""
+
+    def extend(self, items: Any) -> None:
+        """Drop items."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+class _WeightsUnpickler(pickle.Unpickler):
+    """Hands out stand-ins for any name."""
+
+    def find_class(self, module: str, name: str) -> type:
+        """Return the class that stands for a name."""
+        full = f"{module}.{name}"[:200]
+        if full == "collections.OrderedDict":
+            return _Ordered
+        return type("StandIn", (_Other,), {"__slots__": (), "name": full})
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Return what the file says about the storage of a tensor."""
+        return pid
+
+
+# Types of the numbers of a storage by the name of its class; bfloat16 is widened to float32.
+_STORAGES = {
+    "FloatStorage": "<f4",
+    "DoubleStorage": "<f8",
+    "HalfStorage": "<f2",
+    "BoolStorage": "?",
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ShortStorage": "<i2",
+    "CharStorage": "i1",
+    "ByteStorage": "u1",
+    "BFloat16Storage": "<u2",
+}
+
+
+def read_weights(file: BinaryIO, key: str | None = None) -> dict[str, NDArray[Any]]:
+    """Read the tensors of a weight file of torch (a zip archive) as arrays, without torch.
+
+    `key` is the entry that holds the tensors where a file holds more; all else is skipped.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged, or holds no tensors by name.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            (index,) = (n for n in archive.namelist() if PurePosixPath(n).name == "data.pkl")
+            if archive.getinfo(index).file_size > LARGEST_PICKLE:
+                raise ValueError(f"its index is larger than {LARGEST_PICKLE >> 20} MB")
+            data = archive.read(index)
+            _check(io.BytesIO(data))
+            content = _WeightsUnpickler(io.BytesIO(data), encoding="latin-1").load()
+            content = content if key is None else content[key]
+            folder = PurePosixPath(index).parent / "data"
+            # Tied weights share a storage; a file that repeats one without end is refused.
+            left = 4 * sum(entry.file_size for entry in archive.infolist())
+            tensors = {}
+            for name, value in content.items():
+                if not isinstance(name, str) or (record := _tensor(value)) is None:
+                    raise ValueError(f"its entry {str(name)[:80]!r} is not a tensor")
+                tensors[name] = _values(archive, folder, *record.args[:4])
+                left -= tensors[name].nbytes
+                if left < 0:
+                    raise ValueError("it expands to much more than its size")
+            if not tensors:
+                raise ValueError("there are no tensors by name")
+            return tensors
+    except (*_DAMAGE, zipfile.BadZipFile, NotImplementedError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"its tensors cannot be read: {reason}") from error
+
+
+def _tensor(value: Any) -> StandIn | None:
+    """Return the record of a tensor or of a parameter; None for anything else."""
+    if isinstance(value, StandIn) and value.name == "torch._utils._rebuild_parameter":
+        value = value.args[0]
+    tensor = isinstance(value, StandIn) and value.name == "torch._utils._rebuild_tensor_v2"
+    return value if tensor else None
+
+
+def _values(
+    archive: zipfile.ZipFile, folder: PurePosixPath, storage: Any, start: int, shape: Any, step: Any
+) -> NDArray[Any]:
+    """Make the array of a tensor; its storage must hold every number that the shape reaches."""
+    _, kind, key, *_ = storage
+    dtype = _STORAGES[kind.name.rpartition(".")[2]]
+    entry = archive.getinfo(str(folder / str(key)))
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise ValueError("its tensors are compressed, which torch does not do")
+    numbers = np.frombuffer(archive.read(entry), dtype)
+    sizes = [*shape, *step, start]
+    if len(shape) != len(step) or any(type(n) is not int or n < 0 for n in sizes):
+        raise ValueError("it has a tensor of an impossible shape")
+    last = start + sum((n - 1) * s for n, s in zip(shape, step, strict=True))
+    if math.prod(shape) > len(numbers) or (math.prod(shape) and last >= len(numbers)):
+        raise ValueError("it has a tensor that is larger than its storage")
+    strides = [s * numbers.itemsize for s in step]
+    array = np.lib.stride_tricks.as_strided(numbers[start:], shape, strides, writeable=False)
+    if kind.name.endswith("BFloat16Storage"):
+        return (array.astype("<u4") << 16).view("<f4")
+    return array.copy()
 
 
 def _check(file: BinaryIO) -> None:
