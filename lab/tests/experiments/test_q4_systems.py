@@ -16,25 +16,6 @@ from manymatch_lab.experiments import q4_systems as q4
 from manymatch_lab.systems import System, load_system
 from tests.support.oracle_system import TrueMatches, views_of, write_views
 
-SETS = ("scannet1500", "megadepth1500", "navi-multi", "navi-wild", "metu-cc", "metu-cs")
-# Bold and underlined in the paper's table, by set: at 5, 10 and 20 degrees.
-BOLD = {
-    "scannet1500": ("eloftr", "eloftr", "eloftr"),
-    "megadepth1500": ("eloftr", "eloftr", "eloftr"),
-    "navi-multi": ("mast3r", "mast3r", "mast3r"),
-    "navi-wild": ("eloftr", "eloftr", "ours"),
-    "metu-cc": ("ours", "ours", "ours"),
-    "metu-cs": ("eloftr", "ours", "ours"),
-}
-UNDERLINED = {
-    "scannet1500": ("sp-lg", "sp-lg", "sp-lg"),
-    "megadepth1500": ("sp-lg", "sp-lg", "sp-lg"),
-    "navi-multi": ("sp-lg", "sp-lg", "sp-lg"),
-    "navi-wild": ("ours", "ours", "eloftr"),
-    "metu-cc": ("eloftr", "eloftr", "eloftr"),
-    "metu-cs": ("sp-lg", "eloftr", "eloftr"),
-}
-
 
 class Absent(System):
     name, title, paper = "absent", "Absent", "eloftr"
