@@ -23,6 +23,7 @@ if shutil.which("g++") is None or not sys.platform.startswith("linux"):
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.nightly
 def test_no_fault_loses_or_halves_anything():
     run = subprocess.run(  # noqa: S603
         [sys.executable, str(ROOT / "tests/faults/sweep.py"), "--json", "--steps", "7", "127"],

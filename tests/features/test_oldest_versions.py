@@ -20,6 +20,7 @@ transformers = pytest.importorskip("transformers")
 from tests.features import oldest_versions  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.nightly
 #: Those that a folder on the path can replace; torch is too large and too entangled for that.
 REPLACED = ("transformers", "huggingface-hub", "safetensors")
 
