@@ -63,8 +63,6 @@ RUN = "run.json"
 
 _EARLIER = "journal.jsonl"
 _PART = re.compile(r"(\d{6,})\.parquet")
-# Seconds after which a temporary file belongs to a process that was killed.
-_ABANDONED = 3600.0
 # The checksum of a whole file, eight digits, follows this key and two bytes in its last bytes.
 _CRC, _GAP, _NO_CRC = b"manymatch.crc32", 2, b"00000000"
 # How long blocks in work may take to end after Ctrl-C, and how often a waiting run looks for it.
@@ -321,7 +319,7 @@ def open_run(
     files.make_folder(run.parts)
     for path in () if is_remote(run.parts) else run.parts.glob(".*.tmp"):
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > _ABANDONED:
+            if files.abandoned(path):
                 path.unlink()
     return run
 

@@ -6,8 +6,8 @@ import contextlib
 import errno
 import math
 import os
+import platform
 import re
-import shutil
 import stat
 import tempfile
 import threading
@@ -55,8 +55,9 @@ _SPECIAL = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-# Seconds after which a temporary folder belongs to a process that was killed.
+# Seconds after which a temporary folder belongs to a process that was killed, on any machine.
 _ABANDONED = 3600.0
+_HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 _OPENCV_NO_MEMORY = -4
 # Deflate, the compression of .h5 files, shrinks nothing by a larger factor.
 _MOST_DEFLATED = 1032
@@ -290,6 +291,25 @@ def read_text(path: object, want: str) -> str:
 # -------------------------------------------------------------------------------- writing
 
 
+def temporary_name() -> str:
+    """Make a name for a file or folder that is not finished; it says which process writes it."""
+    return f".{_HOST}-{os.getpid()}-{os.urandom(16).hex()}.tmp"
+
+
+def abandoned(path: Path) -> bool:
+    """Tell whether the process that wrote a temporary file or folder has ended."""
+    host, pid, _ = [*path.name[1:].split("-"), "", ""][:3]
+    if host == _HOST and pid.isdecimal() and int(pid) != os.getpid():
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            return True
+        except (OSError, OverflowError):
+            return False
+    # Of another machine, or of a process with a number that is in use again.
+    return time.time() - path.stat().st_mtime > _ABANDONED
+
+
 @contextlib.contextmanager
 def whole_file(path: object) -> Iterator[Path]:
     """Give a temporary name to write to; the file becomes `path` when the block ends well.
@@ -305,7 +325,7 @@ def whole_file(path: object) -> Iterator[Path]:
     if target.is_dir() or not target.parent.is_dir():
         raise refusal("path", "a file in an existing folder", str(target))
     # In the same folder, as only there a rename is atomic.
-    temporary = target.with_name(f".{os.urandom(16).hex()}.tmp")
+    temporary = target.with_name(temporary_name())
     try:
         yield temporary
         with temporary.open("rb") as file:
@@ -324,10 +344,10 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
     """
     if not is_remote(folder):
         make_folder(folder)
-        for left in folder.glob(f".{'[0-9a-f]' * 32}.tmp/"):
-            if time.time() - left.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(left, ignore_errors=True)
-    beside = None if is_remote(folder) else folder / f".{os.urandom(16).hex()}.tmp"
+        for left in folder.glob(".*.tmp/"):
+            if abandoned(left):
+                _remove_tree(left)
+    beside = None if is_remote(folder) else folder / temporary_name()
     place = Path(tempfile.mkdtemp(prefix="manymatch-")) if beside is None else beside
     place.mkdir(exist_ok=True)
     try:
@@ -345,8 +365,16 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 source.replace(target)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        _remove_tree(place)
     sync_folder(folder)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder of ours; unlike `shutil.rmtree` also when no file can be opened any more."""
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        folder.rmdir()
 
 
 def sync_folder(folder: Path) -> None:

@@ -116,38 +116,49 @@ class Spread:
         }
 
 
-def auc_by_seed(errors: ArrayLike) -> FloatArray:
+def auc_by_seed(errors: ArrayLike, thresholds: Sequence[float] = THRESHOLDS) -> FloatArray:
     """Pose AUC in percent of every repetition, (S, T), from errors (S, N) in degrees."""
-    return np.array([pose_auc(row, THRESHOLDS) for row in _errors(errors, "errors")])
+    return np.array([pose_auc(row, thresholds) for row in _errors(errors, "errors")])
 
 
-def auc_spread(errors: ArrayLike) -> Spread:
+def auc_spread(errors: ArrayLike, thresholds: Sequence[float] = THRESHOLDS) -> Spread:
     """Pose AUC of one run: errors (S, N) in degrees, S repetitions of N pairs."""
-    return macro_spread([errors])
+    return macro_spread([errors], thresholds)
 
 
-def paired_difference(first: ArrayLike, second: ArrayLike) -> Spread:
+def paired_difference(
+    first: ArrayLike, second: ArrayLike, thresholds: Sequence[float] = THRESHOLDS
+) -> Spread:
     """AUC of `first` minus AUC of `second` on the same pairs with the same seeds, both (S, N)."""
-    return macro_difference([first], [second])
+    return macro_difference([first], [second], thresholds)
 
 
-def macro_spread(sets: Sequence[ArrayLike], resamples: int = 2_000) -> Spread:
+def macro_spread(
+    sets: Sequence[ArrayLike], thresholds: Sequence[float] = THRESHOLDS, resamples: int = 2_000
+) -> Spread:
     """Mean over sets, each (S, N_i), of their AUC; pairs are resampled within their set."""
     runs = [_errors(errors, "errors") for errors in sets]
-    return _spread(_macro(runs), _macro_draws(runs, resamples))
+    return _spread(_macro(runs, thresholds), _macro_draws(runs, thresholds, resamples))
 
 
-def macro_difference(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> Spread:
+def macro_difference(
+    first: Sequence[ArrayLike],
+    second: Sequence[ArrayLike],
+    thresholds: Sequence[float] = THRESHOLDS,
+) -> Spread:
     """Mean over sets of the difference of the AUC; both sides are resampled alike."""
     a = [_errors(errors, "first") for errors in first]
     b = [_errors(errors, "second") for errors in second]
     shapes = [[x.shape for x in side] for side in (a, b)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"second must have the shapes of first, {shapes[0]}, got {shapes[1]}")
-    return _spread(_macro(a) - _macro(b), _macro_draws(a) - _macro_draws(b))
+    draws = _macro_draws(a, thresholds) - _macro_draws(b, thresholds)
+    return _spread(_macro(a, thresholds) - _macro(b, thresholds), draws)
 
 
-def resampled_auc(errors: ArrayLike, counts: NDArray[np.int64]) -> FloatArray:
+def resampled_auc(
+    errors: ArrayLike, counts: NDArray[np.int64], thresholds: Sequence[float] = THRESHOLDS
+) -> FloatArray:
     """AUC in percent, mean over repetitions, of many resamplings at once.
 
     The trapezoid of `pose_auc` has a closed form: with n errors and the largest one below the
@@ -158,8 +169,8 @@ def resampled_auc(errors: ArrayLike, counts: NDArray[np.int64]) -> FloatArray:
     """
     rows = _errors(errors, "errors")
     total = counts.sum(axis=1)
-    result = np.empty((len(counts), len(THRESHOLDS)))
-    for column, limit in enumerate(THRESHOLDS):
+    result = np.empty((len(counts), len(thresholds)))
+    for column, limit in enumerate(thresholds):
         area = np.zeros(len(counts))
         for row in rows:
             area += counts @ np.clip(limit - row, 0.0, None)
@@ -173,25 +184,27 @@ def resampled_auc(errors: ArrayLike, counts: NDArray[np.int64]) -> FloatArray:
     return result
 
 
-def _macro(runs: Sequence[FloatArray]) -> FloatArray:
+def _macro(runs: Sequence[FloatArray], thresholds: Sequence[float]) -> FloatArray:
     """AUC of every repetition, (S, T), averaged over sets."""
     if not runs or len({len(run) for run in runs}) != 1:
         raise ValueError(
             f"sets must have the same number of repetitions, got {[len(run) for run in runs]}"
         )
-    return np.asarray(np.mean([auc_by_seed(run) for run in runs], axis=0))
+    return np.asarray(np.mean([auc_by_seed(run, thresholds) for run in runs], axis=0))
 
 
-def _macro_draws(runs: Sequence[FloatArray], resamples: int = 2_000) -> FloatArray:
+def _macro_draws(
+    runs: Sequence[FloatArray], thresholds: Sequence[float], resamples: int = 2_000
+) -> FloatArray:
     """AUC of every resampling, (B, T), averaged over sets."""
     streams = np.random.SeedSequence(0).spawn(len(runs))
-    draws = np.zeros((integer(resamples, "resamples", 1), len(THRESHOLDS)))
+    draws = np.zeros((integer(resamples, "resamples", 1), len(thresholds)))
     for run, stream in zip(runs, streams, strict=True):
         size = run.shape[1]
         counts = np.random.default_rng(stream).multinomial(
             size, np.full(size, 1.0 / size), size=resamples
         )
-        draws += resampled_auc(run, counts)
+        draws += resampled_auc(run, counts, thresholds)
     return draws / len(runs)
 
 
