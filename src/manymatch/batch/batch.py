@@ -321,7 +321,7 @@ class _Batch:
 
     def _with_errors(self, run: Run) -> list[int]:
         """List the finished blocks of this shard that have rows with errors."""
-        there = [block for block in run.finished() if block in set(self._own)]
+        there = sorted(set(self._own).intersection(run.finished()))
         tables = ((block, run.table(block, ("verdict",))) for block in there)
         return [b for b, t in tables if t is not None and ERROR in t["verdict"].to_pylist()]
 
