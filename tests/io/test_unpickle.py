@@ -277,6 +277,23 @@ def test_weights_beside_hostile_objects_run_nothing(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("shape", [(60,), (3, 20), (50, 2)])
+def test_tensor_larger_than_its_storage_is_refused(shape):
+    torch = pytest.importorskip("torch")
+    rebuild = torch._utils._rebuild_tensor_v2
+
+    class Forged:
+        def __reduce__(self):
+            storage = torch.storage.TypedStorage(
+                wrap_storage=torch.ones(50).untyped_storage(), dtype=torch.float32, _internal=True
+            )
+            strides = (1,) * len(shape)
+            return rebuild, (storage, 0, shape, strides, False, {})
+
+    with pytest.raises(ValueError, match="larger than its storage"):
+        read_weights(weight_file({"weight": Forged()}))
+
+
 def test_damaged_weights_are_one_sentence():
     torch = pytest.importorskip("torch")
     data = weight_file({"weight": torch.ones(50)}).getvalue()

@@ -50,7 +50,7 @@ Precision = Annotated[
     ),
 ]
 
-#: Mark of a parameter that takes the value of another one's flag, if there is one.
+#: Marks a parameter that takes its value from the flag of another parameter, if that exists.
 SHARED = object()
 #: What the command gives without a flag.
 GIVEN = ("folder", "progress")
