@@ -230,8 +230,8 @@ void test_clean_chance_by_count() {
   CHECK_NEAR(mixture.proposals.clean_chance(all, kSize), 1.0, 1e-12);
 }
 
-// Samples hardly ever meet one of these many vertices twice, so that the share of clean samples is as
-// predicted, or slightly less.
+// Samples hardly ever meet one of these many vertices twice, so that the share of clean samples is
+// as predicted, or slightly less.
 void test_clean_chance_by_drawing() {
   const int n = 3000;
   Source random(15);
