@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,19 +17,23 @@ from hypothesis import strategies as st
 
 from manymatch import (
     AssociationGraph,
+    MatcherConfig,
     Options,
+    RelativePose,
     assess,
     estimate_relative_pose,
     merge_graphs,
+    pose_error_deg,
     score_pose,
 )
 from manymatch.estimate import words
 from manymatch.geometry.camera import Camera
+from manymatch.matcher.match_result import RANK_ONE
 from manymatch.viz import overlay, plot_candidates
 from manymatch.viz import report as report_module
-from manymatch.viz.report import notebook_view, write_report
-from manymatch_lab.datasets.synthetic import EASY, SceneConfig, make_scene
+from manymatch_lab.datasets.synthetic import SceneConfig, make_scene
 from tests.oracles.geometry import sampson_squared
+from tests.support.match_results import made_result
 from tests.support.synthetic_alternatives import with_alternatives
 
 VOID = {"meta", "img", "input", "br", "path", "circle", "line", "rect", "polyline"}
@@ -95,15 +100,10 @@ def confidence(estimate):
     return assess(estimate)
 
 
-def shown(scene, estimate):
-    """Arguments of a page about a scene, without images."""
-    pair = {"graph": scene.graph, "camera0": scene.camera0, "camera1": scene.camera1}
-    return {"images": (None, None), "estimate": estimate, **pair}
-
-
-def report(path, scene, estimate, **keywords):
-    arguments = {**shown(scene, estimate), "config": {"seed": 0}, **keywords}
-    assert write_report(path, **arguments) == path
+def report(path, scene, estimate, **changes):
+    """Write the report of a scene; `changes` are its own arguments and fields of the result."""
+    own = {name: changes.pop(name) for name in ("title", "command", "true_pose") if name in changes}
+    assert made_result(scene, estimate, **changes).report(path, **own) == path
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -114,7 +114,6 @@ def test_focal_lengths_that_were_found(scene, estimate, confidence, tmp_path):
         tmp_path / "report.html",
         scene,
         found,
-        images=(None, None),
         confidence=confidence,
         camera_priors=(Camera.unknown(*scene.size), Camera.unknown(*scene.size, 900, 0.05)),
         shared_focal=False,
@@ -124,14 +123,16 @@ def test_focal_lengths_that_were_found(scene, estimate, confidence, tmp_path):
     assert f"{focal} found from the images" in page.text
     for said in ("focal_sigma=0.5)", "[900, ", "focal_sigma=0.05)", "shared_focal=False"):
         assert said in page.text
-    plain = report(tmp_path / "plain.html", scene, estimate, images=(None, None))
-    assert not {"Focal", "focal_sigma", "shared_focal"} & set(re.findall(r"\w+", plain.text))
+    plain = report(tmp_path / "plain.html", scene, estimate)
+    for absent in ("Focal length", "focal_sigma=", "shared_focal="):
+        assert absent not in plain.text
 
 
 def test_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_path):
     other = estimate_relative_pose(
         scene.graph.up_to_rank(1), scene.camera0, scene.camera1, method="cm"
     )
+    true = RelativePose(scene.pose.R, -scene.pose.t)
     page = report(
         tmp_path / "report.html",
         scene,
@@ -148,16 +149,17 @@ def test_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_path):
         timing={"detect": 0.25, "match_it": 1.5, "total": 1.8},
         names=("left.png", "right.png"),
         notes=["The focal length is a guess."],
-        others=[("rank-one + CM", other, 77.25)],
-        error_deg=1.25,
+        rank_one=other,
+        true_pose=true,
         command="manymatch match a b",
-        config={"features": {"layer": 7}, "seed": 11},
+        config=MatcherConfig.of("embedded", layer=7, seed=11),
     )
+    errors = [pose_error_deg(e.pose, true.R, true.t) for e in (estimate, other)]
     for said in (
         "left.png ↔ right.png",
         "Uncertain",
         "The matches hardly determine it.",
-        "1.25° from the true pose",
+        f"{errors[0]:.2f}° from the true pose",
         "The pose is uncertain. The matches hardly determine it. Best guess: camera 1 is turned",
         f"{scene.graph.num_edges} Candidates kept",
         f"{estimate.num_inliers} Consistent with the pose",
@@ -168,10 +170,11 @@ def test_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_path):
         "1.80 s in all",
         "match it 1.50 s",
         "The focal length is a guess.",
-        "rank-one + CM",
-        "77.25",
+        RANK_ONE,
+        f"{errors[1]:.2f}",
         "manymatch match a b",
-        "features.layer 7",
+        '"layer": 7',
+        '"seed": 11',
         "Preserve, Then Resolve",
         "threshold 1 px",
     ):
@@ -186,19 +189,15 @@ def test_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_path):
 
 
 @pytest.mark.parametrize("far", [1e308, -1e308, 1e160])
-@pytest.mark.parametrize("sized", [True, False])
-def test_extreme_coordinates_are_drawn_outside(tmp_path, far, sized):
+def test_extreme_coordinates_are_drawn_outside(tmp_path, far):
     points = np.random.default_rng(0).uniform(0, 600, (50, 2))
     others = points + 5.0
     points[3], others[7, 0] = far, far
     graph = AssociationGraph.from_matches(points, others)
-    size = (640, 480) if sized else (None, None)
-    camera = Camera("PINHOLE", *size, [500.0, 500.0, 320.0, 240.0])
+    camera = Camera("PINHOLE", 640, 480, [500.0, 500.0, 320.0, 240.0])
     found = estimate_relative_pose(graph, camera, camera)
-    cameras = {"camera0": camera, "camera1": camera}
-    path = tmp_path / "report.html"
-    write_report(path, images=(None, None), graph=graph, estimate=found, config={}, **cameras)
-    drawn = np.array(Page(path.read_text(encoding="utf-8")).data["points"])
+    scene = SimpleNamespace(graph=graph, camera0=camera, camera1=camera, size=(640, 480))
+    drawn = np.array(report(tmp_path / "report.html", scene, found).data["points"])
     assert np.isfinite(drawn).all()
     assert np.abs(drawn).max() == 1e9
     plot_candidates(graph, (640, 480), (640, 480), tmp_path / "a.png", estimate=found)
@@ -240,14 +239,12 @@ def test_names_cannot_break_out(scene, estimate, confidence, tmp_path):
         names=(NASTY, "b.jpg"),
         title=NASTY,
         notes=[NASTY],
-        config={NASTY: NASTY, "inner": {NASTY: [NASTY]}},
+        config=MatcherConfig(preset=NASTY),
         command=NASTY,
         confidence=dataclasses.replace(confidence, verdict=NASTY, reason=NASTY),
         timing={NASTY: 1.0},
-        others=[(NASTY, estimate, None)],
     )
     assert page.data["names"] == [NASTY, "b.jpg"]
-    assert page.data["layers"][1]["name"] == NASTY
     assert len(page.scripts) == len(plain.scripts) == 2
     assert page.scripts[1] == plain.scripts[1]
     assert {tag for tag, _ in page.elements} - {tag for tag, _ in plain.elements} <= {"ul"} | {
@@ -273,7 +270,9 @@ def test_file_name_with_invalid_unicode(scene, estimate, tmp_path):
 
 def test_failed_estimate(scene, tmp_path):
     failed = estimate_relative_pose(scene.graph.head(3), scene.camera0, scene.camera1)
-    page = report(tmp_path / "r.html", scene, failed, graph=scene.graph.head(3), error_deg=180)
+    page = report(
+        tmp_path / "r.html", scene, failed, graph=scene.graph.head(3), true_pose=scene.pose
+    )
     assert page.text.count(failed.failure) == 1
     assert "true pose" not in page.text
     for absent in ("Residuals", "Parallax", "R and t", "first choice"):
@@ -290,7 +289,7 @@ def test_no_candidates_and_no_keypoints(scene, tmp_path):
     assert "0 Candidates kept" in page.text
     assert page.data["points"] == [[], []]
     empty = AssociationGraph(np.empty((0, 2)), np.empty((0, 2)), np.empty((0, 2), dtype=int))
-    camera = np.diag([500.0, 500.0, 1.0])
+    camera = Camera.from_matrix(np.diag([500.0, 500.0, 1.0]))
     failed = estimate_relative_pose(empty, camera, camera)
     page = report(tmp_path / "b.html", scene, failed, graph=empty, camera0=camera, camera1=camera)
     assert "0 keypoints in image 0 and 0 in image 1" in page.text
@@ -324,22 +323,6 @@ def test_counts_by_source(scene, estimate, tmp_path):
     shown = overlay.shown_edges(states, graph.num_edges)
     assert page.data["source"] == graph.source[shown].tolist()
     assert "Matches by source" in page.text
-
-
-def test_one_image_may_be_missing_and_shapes_may_differ(tmp_path):
-    scene = make_scene(EASY, 0)
-    estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
-    page = report(tmp_path / "a.html", scene, estimate, images=(None, photo(300, 700)))
-    assert page.data["sizes"] == [list(scene.size), [300, 700]]
-    assert len(page.all("img")) == 1
-    styles = [a["style"] for a in page.all("div") if a.get("class") == "panel"]
-    assert styles[1].startswith("aspect-ratio:300/700;")
-    # Without image and size of the camera the keypoints tell how large it was at least.
-    page = report(tmp_path / "b.html", scene, estimate, camera0=scene.camera0.K)
-    width, height = page.data["sizes"][0]
-    assert np.all(scene.graph.points0.max(axis=0) < (width, height))
-    assert abs(width - scene.size[0]) <= 2
-    assert abs(height - scene.size[1]) <= 2
 
 
 def test_residuals_are_in_the_scale_of_the_threshold(scene, estimate):
@@ -393,8 +376,7 @@ def test_chosen_candidates_are_drawn_first(monkeypatch, scene, estimate, tmp_pat
         most = len(estimate.matches) + extra
         size = dataclasses.replace(report_module._FILE, edges=most)
         monkeypatch.setattr(report_module, "_FILE", size)
-        others = [("the same", estimate, None)]
-        page = report(tmp_path / "report.html", scene, estimate, others=others)
+        page = report(tmp_path / "report.html", scene, estimate, rank_one=estimate)
         drawn = min(most, len(estimate.matches))
         assert len(page.data["state"]) == most
         assert page.data["state"].count(2) == drawn
@@ -448,6 +430,8 @@ def test_photographs_are_embedded_at_the_size_of_a_screen(scene, estimate, tmp_p
     assert not pixels[:638].any()
     assert not pixels[:, 536:].any()
     assert page.data["sizes"] == [[3000, 2250], [300, 200]]
+    styles = [a["style"] for a in page.all("div") if a.get("class") == "panel"]
+    assert styles[1].startswith("aspect-ratio:300/200;")
     assert "3000 × 2250, here 1600 × 1200" in page.text
     assert "300 × 200, here" not in page.text
 
@@ -460,8 +444,8 @@ def frame(text):
     return attributes, Page(attributes["srcdoc"])
 
 
-def view(scene, estimate, **keywords):
-    return notebook_view(**{**shown(scene, estimate), **keywords})
+def view(scene, estimate, **changes):
+    return made_result(scene, estimate, **changes)._repr_html_()
 
 
 def test_notebook_shows_the_stage_in_its_own_frame(scene, estimate, confidence):
@@ -491,16 +475,11 @@ def test_notebook_output_is_small(confidence):
     camera = Camera("PINHOLE", 4000, 3000, [3000.0, 3000.0, 2000.0, 1500.0])
     found = estimate_relative_pose(graph, camera, camera, options=Options(max_iterations=1000))
     image = np.repeat(np.repeat(photo(400, 300), 10, axis=0), 10, axis=1)
+    scene = SimpleNamespace(graph=graph, camera0=camera, camera1=camera)
     # Two poses share the number of candidates.
     for number, candidates in ((0, 2000), (3, 1000)):
-        text = notebook_view(
-            images=(image, image),
-            graph=graph,
-            estimate=with_alternatives(found, (0.1,) * number),
-            camera0=camera,
-            camera1=camera,
-            confidence=confidence,
-        )
+        several = with_alternatives(found, (0.1,) * number)
+        text = view(scene, several, images=(image, image), confidence=confidence)
         assert len(text) < 1_000_000
         _, page = frame(text)
         assert [picture.size for picture in embedded(page)] == [(900, 675)] * 2
@@ -518,37 +497,9 @@ def test_any_name_survives_in_a_notebook(scene, estimate, confidence, text):
     shown.encode("utf-8")
 
 
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"graph": "x"}, "graph must be"),
-        ({"estimate": None}, "estimate must be"),
-        ({"camera0": 3}, "camera0 must be"),
-        ({"images": None}, "images must be"),
-        ({"images": (np.zeros((2, 2, 2)), None)}, r"images\[0\] must be"),
-        ({"images": (None, np.zeros((0, 2)))}, r"images\[1\] must be"),
-        ({"images": (None, np.array([["a"]]))}, r"images\[1\] must be"),
-        ({"names": "a"}, "names must be"),
-        ({"error_deg": 200}, "error_deg must be"),
-        ({"others": [("x", None, None)]}, r"others\[0\] must be an Estimate"),
-        ({"config": {"a": float("nan")}}, "config must be writable as JSON"),
-        ({"path": ""}, "path must be"),
-    ],
-)
-def test_bad_arguments_are_named(scene, estimate, tmp_path, keywords, message):
-    arguments = {"path": tmp_path / "r.html", **shown(scene, estimate), "config": {}, **keywords}
-    with pytest.raises(ValueError, match=f"^{message}"):
-        write_report(arguments.pop("path"), **arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_estimate_of_another_graph_is_refused(scene, estimate, tmp_path):
-    with pytest.raises(ValueError, match=r"^estimate must be that of the graph with its 9 edges"):
-        report(tmp_path / "r.html", scene, estimate, graph=scene.graph.head(9))
-    small = make_scene(SceneConfig(num_points=20, num_outliers=0), 1)
-    own = estimate_relative_pose(small.graph, small.camera0, small.camera1)
-    with pytest.raises(ValueError, match=r"^others\[0\] must match keypoints"):
-        report(tmp_path / "r.html", small, own, others=[("other", estimate, None)])
+def test_path_of_the_report_is_checked(scene, estimate):
+    with pytest.raises(ValueError, match=r"^path must be"):
+        made_result(scene, estimate).report("")
 
 
 def test_without_pillow_the_error_says_what_to_install(scene, estimate, tmp_path, monkeypatch):
@@ -561,7 +512,7 @@ def test_without_pillow_the_error_says_what_to_install(scene, estimate, tmp_path
     for name in ("PIL", "PIL.Image"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install \"manymatch\[images\]\""):
-        report(tmp_path / "r.html", scene, estimate, images=(photo(9, 9), None))
+        report(tmp_path / "r.html", scene, estimate, images=(photo(9, 9),) * 2)
     report(tmp_path / "plain.html", scene, estimate)
 
 

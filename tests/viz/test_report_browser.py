@@ -7,9 +7,9 @@ import pytest
 
 from manymatch import assess, estimate_relative_pose
 from manymatch.estimate.words import describe_pose
-from manymatch.viz.report import notebook_view, write_report
 from manymatch_lab.datasets.synthetic import DEMO, make_scene
 from tests.support.browser import Browser, find_chromium
+from tests.support.match_results import made_result
 from tests.support.synthetic_alternatives import with_alternatives
 
 pytestmark = pytest.mark.skipif(
@@ -29,12 +29,6 @@ def estimate(scene):
     return dataclasses.replace(found, alternatives=())
 
 
-def shown(scene, estimate, images=(None, None), **further):
-    """Arguments of a page about a scene."""
-    pair = {"graph": scene.graph, "camera0": scene.camera0, "camera1": scene.camera1}
-    return {"images": images, "estimate": estimate, **pair, **further}
-
-
 COMPLAINTS = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
 
 
@@ -50,17 +44,17 @@ def url(scene, estimate, tmp_path_factory):
     rank_one = estimate_relative_pose(
         scene.graph.up_to_rank(1), scene.camera0, scene.camera1, method="cm"
     )
-    path = write_report(
-        tmp_path_factory.mktemp("report") / "a report & more.html",
-        **shown(scene, estimate, (image, image[:, ::-1, 0])),
-        command="manymatch demo " + 40 * "--long-option ",
-        config={"options": {"seed": 0}},
+    result = made_result(
+        scene,
+        estimate,
+        images=(image, image[:, ::-1, 0]),
         names=("a_very_long_name_without_any_spaces_" * 3 + ".jpg", "b.jpg"),
         notes=["A note."],
-        others=[("rank-one + CM", rank_one, 12.0)],
-        error_deg=0.5,
+        rank_one=rank_one,
     )
-    return path.as_uri()
+    path = tmp_path_factory.mktemp("report") / "a report & more.html"
+    command = "manymatch demo " + 40 * "--long-option "
+    return result.report(path, command=command, true_pose=scene.pose).as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +340,7 @@ def test_several_results_in_one_notebook(browser, scene, estimate, tmp_path):
     """Frames on a page with styles and names of its own: each works, and nothing gets out."""
     images = (np.full((480, 640, 3), 90, np.uint8),) * 2
     views = [
-        notebook_view(**shown(scene, estimate, images, names=(name, "b.jpg")))
+        made_result(scene, estimate, images=images, names=(name, "b.jpg"))._repr_html_()
         for name in ("first </iframe>.jpg", "second.jpg")
     ]
     path = tmp_path / "notebook.html"
@@ -475,11 +469,8 @@ def ambiguous(browser, scene, estimate, tmp_path):
     several = with_alternatives(estimate)
     confidence = dataclasses.replace(assess(estimate), verdict="ambiguous", reason="A reason.")
     image = np.full((scene.size[1], scene.size[0], 3), 70, np.uint8)
-    path = write_report(
-        tmp_path / "r.html",
-        **shown(scene, several, (image, image), confidence=confidence),
-        config={},
-    )
+    result = made_result(scene, several, images=(image, image), confidence=confidence)
+    path = result.report(tmp_path / "r.html")
     browser.events.clear()
     browser.resize(1280, 900)
     browser.open(path.as_uri())
@@ -548,7 +539,8 @@ def test_ambiguous_result_fits_into_its_frame(browser, scene, estimate, tmp_path
     several = with_alternatives(estimate)
     confidence = dataclasses.replace(assess(estimate), verdict="ambiguous", reason=20 * "Why ")
     image = np.full((480, 640, 3), 90, np.uint8)
-    cell = notebook_view(**shown(scene, several, (image, image), confidence=confidence))
+    result = made_result(scene, several, images=(image, image), confidence=confidence)
+    cell = result._repr_html_()
     (tmp_path / "cell.html").write_text(f"<body style='width:760px'>{cell}", encoding="utf-8")
     browser.resize(800, 900)
     browser.open((tmp_path / "cell.html").as_uri())

@@ -354,7 +354,7 @@ def plain_text(value: str) -> str:
 
 def match_columns(result: MatchResult) -> dict[str, Any]:
     """Keypoints and matches of a pair as columns of its part; `read_matches` reads them."""
-    pair = result.pair_matches({})
+    pair = result.pair_matches()
     config = pair.config or {}
     settings = {name: config[name] for name in _OWN_SETTINGS if name in config}
     alternatives = [

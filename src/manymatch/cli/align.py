@@ -10,8 +10,6 @@ import typer
 from manymatch._validate import choice
 from manymatch.cli import flags
 from manymatch.cli.console import (
-    OK,
-    UNSOLVED,
     Json,
     check_images,
     command_line,
@@ -75,5 +73,4 @@ def run(
         print_files(written)
 
     record = result.to_dict() if as_json else None
-    deliver(lambda: result.save(folder, command_line()), show, record)
-    raise typer.Exit(OK if result.success else UNSOLVED)
+    deliver(lambda: result.save(folder, command_line()), show, record, success=result.success)

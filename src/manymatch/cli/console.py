@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self
 
 import typer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
+    from rich.progress import Progress
 
     from manymatch.batch.parts import RunProgress
 
@@ -110,9 +111,11 @@ def check_images(**images: Path) -> None:
 def deliver(
     write: Callable[[], dict[str, Path]],
     show: Callable[[dict[str, Path]], None],
-    record: dict[str, Any] | None = None,
-) -> None:
-    """Write the files of a result, then show it with them, or print its record as JSON.
+    record: dict[str, Any] | None,
+    *,
+    success: bool,
+) -> NoReturn:
+    """Write the files of a result, show it with them or print its record as JSON, and end.
 
     A result that cannot be written after all, as on a full disk, is shown before the error.
     """
@@ -127,8 +130,7 @@ def deliver(
         show(written)
     else:
         print_json({**record, "files": {name: str(path) for name, path in written.items()}})
-    if failure is not None:
-        raise failure
+    raise failure or typer.Exit(OK if success else UNSOLVED)
 
 
 def print_files(files: dict[str, Path]) -> None:
@@ -219,26 +221,24 @@ class Tracker(contextlib.ExitStack):
     """
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
         super().__init__()
         self._console = console(stderr=True)
         self._last = -_LINE_EVERY
         self._bar: Progress | None = None
-        if self._console.is_terminal:
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-            self._bar = Progress(*columns, console=self._console, transient=True)
-            self._task = self._bar.add_task("", total=None)
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self.enter_context(self._bar)
+        if self._console.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+            bar = Progress(*columns, console=self._console, transient=True)
+            self._bar = self.enter_context(bar)
+            self._task = bar.add_task("", total=None)
         return self
 
     def __call__(self, progress: RunProgress) -> None:
         """Show the progress."""
-        label = f"{progress.label}: " if progress.label else ""
-        text = f"{label}{progress_text(progress)}"
+        text = f"{progress.label and f'{progress.label}: '}{progress_text(progress)}"
         finished, total = progress.finished, progress.total
         if self._bar is not None:
             self._bar.update(self._task, total=total, completed=finished, description=text)

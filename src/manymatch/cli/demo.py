@@ -10,7 +10,7 @@ import typer
 
 from manymatch._validate import count
 from manymatch.cli import flags
-from manymatch.cli.console import OK, UNSOLVED, Json, deliver, print_files, print_plain, working
+from manymatch.cli.console import Json, deliver, print_files, print_plain, working
 from manymatch.cli.match import print_comparison
 from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose, pose_error_deg
@@ -74,8 +74,7 @@ def run(
             print_plain("  manymatch match your0.jpg your1.jpg --with-rank-one\n  manymatch models")
 
     record = {"error_deg": errors[0], "rank_one_error_deg": errors[1], **result.to_dict()}
-    deliver(write, show, record if as_json else None)
-    raise typer.Exit(OK if result.estimate.success else UNSOLVED)
+    deliver(write, show, record if as_json else None, success=result.success)
 
 
 def _write(

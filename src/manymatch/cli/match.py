@@ -12,8 +12,6 @@ import typer
 
 from manymatch.cli import flags
 from manymatch.cli.console import (
-    OK,
-    UNSOLVED,
     Json,
     check_images,
     command_line,
@@ -117,21 +115,16 @@ def run(
         if written and earlier not in ((), result.names):
             print_plain(f"They replace the result of {' and '.join(earlier)}.")
 
-    deliver(write, show, result.to_dict() if as_json else None)
-    raise typer.Exit(OK if result.success else UNSOLVED)
+    deliver(write, show, result.to_dict() if as_json else None, success=result.success)
 
 
 def pair_folder(image0: Path, image1: Path) -> Path:
-    """Return the default folder for the result of two images, named after both.
-
-    Images of the same name in different folders have different ones, and every file system takes
-    the name.
-    """
+    """Return the default folder for the result of two images, named after the paths of both."""
     return Path("out") / "_".join(_label(image) for image in (image0, image1))
 
 
 def _label(image: Path) -> str:
-    """Make a name of the path of an image; below the current folder, of the path from there."""
+    """Make a name of an image's path, from the current folder if the image is below it."""
     path = Path(os.path.abspath(image))  # noqa: PTH100 - resolve() would follow links
     inside = path.is_relative_to(Path.cwd())
     parts = path.relative_to(Path.cwd()).parts if inside else path.parts[1:]

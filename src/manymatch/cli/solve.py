@@ -9,7 +9,7 @@ import typer
 
 from manymatch._validate import choice, count
 from manymatch.cli import flags
-from manymatch.cli.console import OK, UNSOLVED, Json, check_file, deliver, print_plain
+from manymatch.cli.console import Json, check_file, deliver, print_plain
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.estimate.many import PROBLEMS
@@ -159,8 +159,7 @@ def run(
         if written:
             print_plain(f"Written: {', '.join(map(str, written.values()))}")
 
-    deliver(write, show, record if as_json else None)
-    raise typer.Exit(OK if estimate.success else UNSOLVED)
+    deliver(write, show, record if as_json else None, success=estimate.success)
 
 
 def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import count, refusal, require, suggest
 from manymatch.estimate.words import RELIABLE, estimate_sentences
-from manymatch.geometry.pose import RelativePose, pose_error_deg
+from manymatch.geometry.pose import RelativePose
 from manymatch.io import (
     AlternativePose,
     ColmapDatabaseWriter,
@@ -25,7 +25,7 @@ from manymatch.io.pair_writer import image_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -133,12 +133,9 @@ class PairResult:
         )
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-    def lines(self) -> list[str]:
         """Return the result in sentences: verdict, model, numbers and notes."""
         sentences = estimate_sentences(self.estimate, self.graph, self.confidence)
-        return [*sentences, *self._own_lines(), *self.notes]
+        return "\n".join([*sentences, *self._own_lines(), *self.notes])
 
     def _own_lines(self) -> list[str]:
         return []
@@ -207,7 +204,7 @@ class MatchResult(PairResult):
         from manymatch.viz.report import notebook_view
 
         try:
-            return notebook_view(**self._shown())
+            return notebook_view(self)
         except ModuleNotFoundError:
             return None
 
@@ -246,38 +243,14 @@ class MatchResult(PairResult):
         command: str | None = None,
         true_pose: RelativePose | None = None,
     ) -> Path:
-        """Write one self-contained HTML file; see `manymatch.viz.report.write_report`.
+        """Write one self-contained HTML file about the pair; return its path.
 
         The heading is `title`, or the names of the images. `command` says how to get the same
         result again. Where the true pose is known, errors are shown.
         """
         from manymatch.viz.report import write_report
 
-        return write_report(
-            path,
-            **self._shown(true_pose),
-            config=self.provenance(),
-            command=command,
-            timing=self.timing,
-            title=title,
-            notes=self.notes,
-            camera_priors=self.camera_priors,
-            shared_focal=self.shared_focal,
-            error_deg=_error_deg(self.estimate, true_pose),
-        )
-
-    def _shown(self, true_pose: RelativePose | None = None) -> dict[str, Any]:
-        """Return the arguments of the report for its verdict and images."""
-        return {
-            "images": self.images or (None, None),
-            "graph": self.graph,
-            "estimate": self.estimate,
-            "camera0": self.camera0,
-            "camera1": self.camera1,
-            "confidence": self.confidence,
-            "names": self.names,
-            "others": [(name, e, _error_deg(e, true_pose)) for name, e in self.systems()[1:]],
-        }
+        return write_report(self, path, title=title, command=command, true_pose=true_pose)
 
     def save(
         self,
@@ -353,31 +326,28 @@ class MatchResult(PairResult):
             return writer.files
         return {**writer.files, **{f"colmap {name}": root / f"{name}.txt" for name in self.names}}
 
-    def pair_matches(self, common: Mapping[str, Any] | None = None) -> PairMatches:
-        """Return keypoints, matches, their probabilities, the poses and the configuration.
-
-        `common` is the result of `provenance_of` for the configuration, if it is known already.
-        """
+    def pair_matches(self) -> PairMatches:
+        """Return keypoints, matches, their probabilities, the poses and the configuration."""
         return PairMatches.known(
             keypoints0=self.keypoints0,
             keypoints1=self.keypoints1,
             matches=self.estimate.matches,
             confidence=self.estimate.match_probability,
             pose=self.estimate.pose,
-            config=self.provenance(common),
+            config=self.provenance(),
             alternatives=tuple(other_poses(self.estimate)),
             source=self.graph.source_of(self.matches),
             source_names=self.graph.source_names,
         )
 
-    def provenance(self, common: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def provenance(self) -> dict[str, Any]:
         """Return the configuration with versions and cameras, as every output records it."""
         priors: dict[str, Any] = {}
         if self.camera_priors is not None:
             priors["camera_priors"] = [camera.to_dict() for camera in self.camera_priors]
             priors["shared_focal"] = self.shared_focal
         return {
-            **(provenance_of(self.config) if common is None else common),
+            **provenance_of(self.config),
             "cameras": [self.camera0.to_dict(), self.camera1.to_dict()],
             **priors,
             "orientations": list(self.orientations),
@@ -478,7 +448,3 @@ def other_poses(estimate: Estimate) -> list[AlternativePose]:
         for other in estimate.alternatives
         if isinstance(other.model, RelativePose)
     ]
-
-
-def _error_deg(estimate: RelativePoseEstimate, true: RelativePose | None) -> float | None:
-    return None if true is None else pose_error_deg(estimate.pose, true.R, true.t)

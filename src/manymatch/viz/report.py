@@ -8,47 +8,41 @@ import functools
 import hashlib
 import html
 import io
-import math
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import manymatch
-from manymatch._validate import count, real, refusal
+from manymatch._validate import count
 from manymatch.estimate import words
-from manymatch.estimate.confidence import assess
-from manymatch.estimate.relative_pose import RelativePoseEstimate
-from manymatch.geometry.camera import as_camera
-from manymatch.graph import AssociationGraph
+from manymatch.geometry.pose import pose_error_deg
 from manymatch.io.files import as_path, write_whole
-from manymatch.io.image import load_image, require_pillow
+from manymatch.io.image import require_pillow
 from manymatch.io.matches import to_json
 from manymatch.viz import overlay
-from manymatch.viz.figure import drawable, screen_image
+from manymatch.viz.figure import screen_image
 from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED, source_colours
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray
     from manymatch.estimate.confidence import Confidence
-    from manymatch.geometry.camera import Camera
+    from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.geometry.pose import RelativePose
-
-    #: Name, estimate, and the error of its pose in degrees where the true pose is known.
-    System = tuple[str, RelativePoseEstimate, float | None]
+    from manymatch.graph import AssociationGraph
+    from manymatch.matcher.match_result import MatchResult
 
 _QUALITIES = (84, 76, 68, 58, 46, 34)
 # Height that the choice among several poses adds to the frame in a notebook.
 _CHOICE_PX = 96
 _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
 _KINDS = {**dict.fromkeys(words.RELIABLE, "good"), "failed": "bad"}
-# Of any other verdict, and of an error between the two limits.
+# Kind of any other verdict, and of an error between the two limits.
 _DOUBTFUL = "doubt"
 # The histogram: its bins up to the threshold, and thresholds along its axis.
 _BINS, _THRESHOLDS = 10, 3
@@ -60,10 +54,10 @@ _CITATION = (
 
 @dataclasses.dataclass(frozen=True)
 class _Size:
-    """How much of a pair is put into a page.
+    """How much of a pair a page holds.
 
-    Of a photograph, pixels along the longer edge and, as far as JPEG allows, bytes; of the graph,
-    candidates, which the alternatives share, since each has residuals and lines of its own.
+    Of a photograph: pixels along the longer edge and, as far as JPEG allows, bytes. All poses share
+    the number of candidates, as each pose has residuals and lines of its own.
     """
 
     longest_px: int
@@ -82,117 +76,46 @@ _FILE = _Size(longest_px=1600, image_bytes=440_000, edges=8_400, alternatives=3)
 _NOTEBOOK = _Size(longest_px=900, image_bytes=130_000, edges=2_000, alternatives=1)
 
 
-@dataclasses.dataclass(kw_only=True)
-class Shown:
-    """What every page shows of one pair; checked when made.
-
-    Parameters
-    ----------
-    images : pair of images or None
-        Paths or arrays, as `manymatch.io.load_image` takes them, in whose pixels the graph's
-        keypoints are. They are embedded small; None gives a plain panel.
-    graph : AssociationGraph
-        Candidates, in pixels.
-    estimate : RelativePoseEstimate
-        What was found on this graph, a failure included.
-    camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
-        The cameras of the estimate, with the focal lengths found.
-    confidence : Confidence, optional
-        Of the estimate; computed if not given.
-    title : str, optional
-        Heading; the two names if not given.
-    names : pair of str
-        Names of the images.
-    others : sequence of (str, RelativePoseEstimate, float or None)
-        Other results between the same keypoints: name, estimate, and the error of its pose in
-        degrees where the true pose is known.
-    error_deg : float, optional
-        Error of this estimate where the true pose is known, in degrees.
-    """
-
-    images: tuple[object, object]
-    graph: AssociationGraph
-    estimate: RelativePoseEstimate
-    camera0: dataclasses.InitVar[object]
-    camera1: dataclasses.InitVar[object]
-    confidence: Confidence | None = None
-    title: str | None = None
-    names: tuple[str, str] = ("a.jpg", "b.jpg")
-    others: Sequence[System] = ()
-    error_deg: float | None = None
-
-    def __post_init__(self, camera0: object, camera1: object) -> None:
-        _check_estimate(self.graph, self.estimate, "estimate", same_edges=True)
-        self.systems: list[System] = [
-            ("this result", self.estimate, _checked_error(self.error_deg, "error_deg"))
-        ]
-        for k, (name, other, error) in enumerate(self.others):
-            _check_estimate(self.graph, other, f"others[{k}]", same_edges=False)
-            self.systems.append((str(name), other, _checked_error(error, f"others[{k}]")))
-        self.verdict = self.confidence or assess(self.estimate)
-        self.cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
-
-
 def write_report(
+    result: MatchResult,
     path: str | os.PathLike[str],
     *,
-    config: Mapping[str, Any],
-    timing: Mapping[str, float] | None = None,
-    notes: Sequence[str] = (),
+    title: str | None = None,
     command: str | None = None,
-    camera_priors: tuple[Camera, Camera] | None = None,
-    shared_focal: bool | None = None,
-    **shown: Any,
+    true_pose: RelativePose | None = None,
 ) -> Path:
     """Write everything about one pair into one HTML file that needs nothing else; return its path.
 
-    Parameters
-    ----------
-    path : path
-        File to write. It appears only when it is complete.
-    config : dict
-        Settings, versions and seed, nested to any depth; shown in full.
-    timing : dict of str to float, optional
-        Seconds by stage; those of the estimate if not given.
-    notes : sequence of str
-        Sentences the reader should know, such as where the cameras are from.
-    command : str, optional
-        The command line that gives the same report again.
-    camera_priors : pair of Camera, optional
-        The cameras that were given to the estimator, if a focal length was unknown.
-    shared_focal : bool, optional
-        As it was given to the estimator.
-    **shown
-        The pair, see `Shown`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not what it should be, or the estimate belongs to another graph.
-    ModuleNotFoundError
-        If there are images but no Pillow.
+    The arguments are those of `MatchResult.report`. The file appears only when it is complete.
+    Images need Pillow.
     """
     target = as_path(path)
-    pair = Shown(**shown)
-    graph, estimate, cameras = pair.graph, pair.estimate, pair.cameras
-    poses = overlay.each_pose(graph, estimate, cameras, _FILE.alternatives)
+    estimate = result.estimate
+    poses = _poses(result, _FILE)
+    systems = result.systems()
+    errors = None
+    if true_pose is not None:
+        errors = [pose_error_deg(e.pose, true_pose.R, true_pose.t) for _, e in systems]
+    timing = dict(result.timing or estimate.timing)
+    total = timing.pop("total", sum(timing.values()))
     page = page_template("report.html").render(
-        **_stage(pair, poses, _FILE),
+        **_stage(result, poses, _FILE, title),
         embedded=False,
-        error_deg=None if estimate.pose is None else pair.systems[0][2],
+        error_deg=errors[0] if errors and estimate.pose is not None else None,
         error_kind=_error_kind,
-        notes=[str(note) for note in notes],
+        notes=result.notes,
         details=[
-            {"index": k, **_details(graph, e, cameras, _FILE.edges_of(len(poses)))}
+            {"index": k, **_details(result, e, _FILE.edges_of(len(poses)))}
             for k, e in enumerate(poses)
         ],
-        facts=words.confidence_rows(pair.verdict, estimate),
-        times=_times(estimate.timing if timing is None else timing),
-        comparison=_comparison(pair.systems),
-        settings=list(_flat(config)),
-        config=to_json(config, "config", 2, default=_plain, ensure_ascii=False),
+        facts=words.confidence_rows(result.confidence, estimate),
+        times={"total": total, "stages": timing} if any(timing.values()) else None,
+        headings=words.COMPARISON_HEADINGS[1 : None if errors else -1],
+        rows=words.comparison_rows(systems, errors) if len(systems) > 1 else (),
+        errors=errors,
+        config=to_json(result.provenance(), "config", 2, ensure_ascii=False),
         command=command,
-        python=_python_code(estimate, camera_priors or cameras, shared_focal),
+        python=_python_code(result),
         citation=_CITATION,
         version=manymatch.__version__,
     )
@@ -200,17 +123,14 @@ def write_report(
     return target
 
 
-def notebook_view(**shown: Any) -> str:
+def notebook_view(result: MatchResult) -> str:
     """Return the verdict and the images of the report as HTML for the output of a notebook's cell.
 
     It is a frame that holds a page of its own: neither its styles and scripts nor those of the
     notebook or of other results reach the other side. Its size is bounded for images of any size.
-    The arguments are those of `Shown`.
     """
-    pair = Shown(**shown)
-    alternatives = _NOTEBOOK.alternatives
-    poses = overlay.each_pose(pair.graph, pair.estimate, pair.cameras, alternatives)
-    stage = _stage(pair, poses, _NOTEBOOK)
+    poses = _poses(result, _NOTEBOOK)
+    stage = _stage(result, poses, _NOTEBOOK)
     page = page_template("report.html").render(**stage, embedded=True, error_deg=None, notes=())
     # File names may hold characters that are not valid Unicode.
     page, heading = (
@@ -233,26 +153,30 @@ def _frame_height(aspect0: float, aspect1: float) -> int:
     return 190 + round(max(heights[0] if larger else heights[1], 280.0))
 
 
-def _stage(pair: Shown, poses: list[RelativePoseEstimate], size: _Size) -> dict[str, Any]:
+def _poses(result: MatchResult, size: _Size) -> list[RelativePoseEstimate]:
+    cameras = result.camera0, result.camera1
+    return overlay.each_pose(result.graph, result.estimate, cameras, size.alternatives)
+
+
+def _stage(
+    result: MatchResult, poses: list[RelativePoseEstimate], size: _Size, title: str | None = None
+) -> dict[str, Any]:
     """Return the values of the template for the verdict, the images and the drawing over them."""
-    graph, cameras, estimate, confidence = pair.graph, pair.cameras, pair.estimate, pair.verdict
-    images = _checked_pair(pair.images, "images", "a pair of images or None")
-    labels = [str(name) for name in _checked_pair(pair.names, "names", "a pair of names")]
+    graph, estimate, confidence = result.graph, result.estimate, result.confidence
+    sizes = (result.size0, result.size1)
     panels: list[dict[str, Any]] = []
-    for side, (image, points) in enumerate(
-        zip(images, (graph.points0, graph.points1), strict=True)
-    ):
-        frame, picture = _photo(image, f"images[{side}]", size)
-        width, height = frame or _guessed_size(cameras[side], points)
-        uri = None if picture is None else embedded_jpeg(picture, size.image_bytes)
-        shown = None if picture is None or picture.size == frame else picture.size
-        panels.append(
-            {"name": labels[side], "width": width, "height": height, "uri": uri, "shown": shown}
-        )
-    sizes = [(panel["width"], panel["height"]) for panel in panels]
-    others = [(name, e) for name, e, _ in pair.systems[1:]]
-    most = size.edges_of(len(poses))
-    drawn = overlay.payload(graph, poses, cameras, (sizes[0], sizes[1]), others, most)
+    for side, (name, frame) in enumerate(zip(result.names, sizes, strict=True)):
+        panel = {"name": name, "width": frame[0], "height": frame[1], "uri": None, "shown": None}
+        if result.images is not None:
+            shrink = min(1.0, size.longest_px / max(*frame, 1))
+            small = max(1, round(frame[0] * shrink)), max(1, round(frame[1] * shrink))
+            photo = screen_image(result.images[side], small, f"images[{side}]")
+            panel["uri"] = embedded_jpeg(require_pillow().fromarray(photo), size.image_bytes)
+            panel["shown"] = None if small == frame else small
+        panels.append(panel)
+    others = result.systems()[1:]
+    cameras = (result.camera0, result.camera1)
+    drawn = overlay.payload(graph, poses, cameras, sizes, others, size.edges_of(len(poses)))
     choices = _choices(poses, confidence)
     headline, sentences = words.headline(estimate, confidence)
     if len(poses) > 1:
@@ -262,11 +186,11 @@ def _stage(pair: Shown, poses: list[RelativePoseEstimate], size: _Size) -> dict[
     said = [choice["said"] for choice in choices]
     counts = [len(e.matches) for e in poses]
     return {
-        "title": pair.title or f"{labels[0]} ↔ {labels[1]}",
+        "title": title or f"{result.names[0]} ↔ {result.names[1]}",
         "policy": script_policy(script),
         "style": template_file("report.css"),
         "script": script,
-        "data": {"names": labels, **drawn, "said": said, "counts": counts},
+        "data": {"names": result.names, **drawn, "said": said, "counts": counts},
         "poses": choices,
         "unseen": len(estimate.alternatives) + 1 - len(poses),
         "panels": panels,
@@ -308,35 +232,6 @@ def script_policy(script: str) -> str:
     )
 
 
-def _checked_pair(value: object, name: str, want: str) -> tuple[Any, Any]:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise refusal(name, want, value)
-    return value[0], value[1]
-
-
-def _checked_error(value: object, name: str) -> float | None:
-    return None if value is None else real(value, name, 0.0, 180.0, closed=True)
-
-
-def _check_estimate(graph: object, estimate: object, name: str, *, same_edges: bool) -> None:
-    """Check that an estimate is between the graph's keypoints and, if wanted, on its edges."""
-    if not isinstance(graph, AssociationGraph):
-        raise refusal("graph", "an AssociationGraph", graph)
-    if not isinstance(estimate, RelativePoseEstimate):
-        raise refusal(name, "an Estimate of a relative pose", estimate)
-    if same_edges and len(estimate.inliers) != graph.num_edges:
-        raise ValueError(
-            f"{name} must be that of the graph with its {graph.num_edges} edges, "
-            f"got one of {len(estimate.inliers)} edges"
-        )
-    counts = (len(graph.points0), len(graph.points1))
-    if np.any(estimate.matches >= counts):
-        raise ValueError(
-            f"{name} must match keypoints of the graph, which has {counts[0]} and {counts[1]}, "
-            f"got indices up to {estimate.matches.max(axis=0).tolist()}"
-        )
-
-
 def _choices(poses: list[RelativePoseEstimate], confidence: Confidence) -> list[dict[str, Any]]:
     """Return the buttons that choose among several poses; of one pose its sentence only."""
     shares = [words.chosen_share(poses[0]), *(a.probability for a in poses[0].alternatives)]
@@ -356,13 +251,9 @@ def _choices(poses: list[RelativePoseEstimate], confidence: Confidence) -> list[
     return choices
 
 
-def _details(
-    graph: AssociationGraph,
-    estimate: RelativePoseEstimate,
-    cameras: tuple[Camera, Camera],
-    drawn: int,
-) -> dict[str, Any]:
+def _details(result: MatchResult, estimate: RelativePoseEstimate, drawn: int) -> dict[str, Any]:
     """Return the contents of the cards about one pose."""
+    graph, cameras = result.graph, (result.camera0, result.camera1)
     states = overlay.edge_states(graph, estimate)
     residual = overlay.residuals_px(graph, estimate.pose, *cameras)
     chosen = states == CHOSEN
@@ -482,31 +373,10 @@ def _view(
     return {"name": name, "cameras": cameras}
 
 
-def _times(timing: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the seconds of all stages, and of each; None where nothing took time."""
-    known = {str(k): float(v) for k, v in timing.items() if math.isfinite(v)}
-    total = known.pop("total", None)
-    if max(known.values(), default=0.0) <= 0.0:
-        return None
-    return {"total": sum(known.values()) if total is None else total, "stages": known}
-
-
-def _comparison(systems: list[System]) -> dict[str, Any] | None:
-    """Return the table of this result and the others, one row each."""
-    if len(systems) == 1:
-        return None
-    errors = [error for _, _, error in systems]
-    known = any(error is not None for error in errors)
-    rows = words.comparison_rows([(n, e) for n, e, _ in systems], errors if known else None)
-    headings = words.COMPARISON_HEADINGS[: len(rows[0])]
-    kinds = ["" if error is None else _error_kind(error) for error in errors]
-    return {"headings": headings[1:], "rows": list(zip(rows, kinds, strict=True)), "known": known}
-
-
-def _python_code(
-    estimate: RelativePoseEstimate, cameras: tuple[Camera, Camera], shared_focal: bool | None
-) -> str:
+def _python_code(result: MatchResult) -> str:
     """Return the lines of Python that repeat the estimate."""
+    estimate = result.estimate
+    cameras = result.camera_priors or (result.camera0, result.camera1)
     lines = ["import manymatch as mm", ""]
     for k, camera in enumerate(cameras):
         params = ", ".join(f"{v:.9g}" for v in camera.params)
@@ -520,26 +390,10 @@ def _python_code(
     if estimate.working_scale is not None:
         scale = tuple(np.asarray(s).tolist() for s in estimate.working_scale)
         lines.append(f"    working_scale={scale},")
-    if shared_focal is not None:
-        lines.append(f"    shared_focal={shared_focal},")
+    if result.shared_focal is not None:
+        lines.append(f"    shared_focal={result.shared_focal},")
     lines.append(")")
     return "\n".join(lines)
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """List the leaves of a nested mapping with dotted names."""
-    rows = []
-    for key, entry in value.items():
-        if isinstance(entry, dict) and entry:
-            rows += _flat(entry, f"{prefix}{key}.")
-        else:
-            rows.append((f"{prefix}{key}", "none" if entry is None else str(entry)))
-    return rows
-
-
-def _plain(value: object) -> object:
-    """Turn what JSON does not know into what it knows."""
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
 def _error_kind(error_deg: float) -> str:
@@ -550,17 +404,6 @@ def _seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 1.0 else f"{1e3 * value:.{0 if value >= 0.01 else 2}f} ms"
 
 
-def _photo(image: object, name: str, size: _Size) -> tuple[tuple[int, int] | None, Any]:
-    """Return width and height of a photograph, and the photograph made small for the screen."""
-    if image is None:
-        return None, None
-    array = image if isinstance(image, np.ndarray) and image.ndim >= 2 else load_image(image, name)
-    frame = array.shape[1], array.shape[0]
-    shrink = min(1.0, size.longest_px / max(*frame, 1))
-    small = max(1, round(frame[0] * shrink)), max(1, round(frame[1] * shrink))
-    return frame, require_pillow().fromarray(screen_image(array, small, name))
-
-
 def embedded_jpeg(picture: Any, most_bytes: int) -> str:
     """Return a Pillow image as a JPEG in a data URI."""
     for quality in _QUALITIES:
@@ -569,14 +412,3 @@ def embedded_jpeg(picture: Any, most_bytes: int) -> str:
         if buffer.tell() <= most_bytes:
             break
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def _guessed_size(camera: Camera, points: FloatArray) -> tuple[int, int]:
-    """Return width and height of the frame the keypoints are in where there is no photograph."""
-    if camera.width is not None and camera.height is not None:
-        return camera.width, camera.height
-    extent = np.ceil(np.max(drawable(points), axis=0, initial=1.0)) + 1.0
-    # Principal points are near the middle of an image.
-    centre = np.ceil(2.0 * np.array([camera.cx, camera.cy]) + 1.0)
-    width, height = np.maximum(extent, np.clip(centre, 1.0, 8.0 * extent))
-    return int(width), int(height)
