@@ -31,18 +31,6 @@ def error_deg(pose, R, t):
 
 
 @METHODS
-def test_swapped_images_are_solved_as_well(method):
-    for seed in range(5):
-        problem = random_problem(np.random.default_rng([1, seed]), n=80, max_degree=3)
-        graph = graph_of(problem)
-        swapped = AssociationGraph(graph.points1, graph.points0, graph.edges[:, ::-1])
-        forward = manymatch.estimate_relative_pose(graph, K, K, method, options=OPTIONS)
-        backward = manymatch.estimate_relative_pose(swapped, K, K, method, options=OPTIONS)
-        assert error_deg(forward.pose, problem.R, problem.t) < 2.0
-        assert error_deg(backward.pose.inverse(), problem.R, problem.t) < 2.0
-
-
-@METHODS
 def test_rare_samples_cost_iterations_and_end(method):
     # Exactly one left vertex reaches a fifth right vertex: samples exist and are hard to draw.
     points = np.random.default_rng(3).uniform(0, 700, (60, 2))

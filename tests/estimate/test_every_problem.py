@@ -3,8 +3,12 @@
 Each problem has a file with its own tests; relative poses have several.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from manymatch import AssociationGraph, Options, _core
 from manymatch._validate import METHODS
@@ -12,6 +16,8 @@ from manymatch.estimate.many import PROBLEMS
 from tests.support.synthetic_problems import CASES, same
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+# Thresholds at which the loss of all residuals is nearly their square.
+WIDE = dict.fromkeys(CASES, 60.0) | {"relative": 20.0, "fundamental": 4.0, "absolute": 100.0}
 every_method = pytest.mark.parametrize("method", METHODS)
 
 
@@ -105,6 +111,36 @@ def test_samples_come_from_the_proposals(case):
     none_right = case.estimate(graph, "hcm", truth=truth, proposals=~right)
     assert case.error(case.of(all_right), truth) < case.close
     assert not none_right.success or case.error(case.of(none_right), truth) > 2 * case.close
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.optimum])
+def test_refinement_reaches_the_optimum(name):
+    # Without wrong candidates and with a wide threshold the loss is nearly that of least squares.
+    case = CASES[name]
+    noise = 0.01 if case.threshold else 0.05
+    graph, truth = case.graph(3, right=80, wrong=0, partners=1, noise=noise)
+    graph = graph.filter(graph.edges[:, 0] == graph.edges[:, 1])
+    wide = dataclasses.replace(
+        case, threshold=9 * case.threshold, options=case.options.replace(threshold_px=WIDE[name])
+    )
+    ends = graph.points0[graph.edges[:, 0]], graph.points1[graph.edges[:, 1]]
+    best = case.optimum(truth, *ends, wide.limit(truth))
+    found = case.of(wide.estimate(graph, "cm", truth=truth))
+    assert case.error(found, best) < 5e-3 * case.error(best, truth)
+
+
+@settings(max_examples=6)
+@given(st.integers(0, 10_000), st.sampled_from(["auto", "hcm-mcm", "cm"]))
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.inverse])
+def test_swapped_sides_have_the_inverse(name, seed, method):
+    case = CASES[name]
+    graph, truth = case.graph(seed)
+    swapped = AssociationGraph(graph.points1, graph.points0, graph.edges[:, ::-1], rank=graph.rank)
+    there = case.estimate(graph, method, truth=truth)
+    back = case.estimate(swapped, method, truth=case.inverse(truth))
+    assert case.error(case.of(there), truth) < 1.5 * case.close
+    assert case.error(case.inverse(case.of(back)), truth) < 1.5 * case.close
+    assert abs(there.cardinality - back.cardinality) <= 4
 
 
 def check_failed(case, estimate, reason):

