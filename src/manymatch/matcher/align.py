@@ -10,9 +10,8 @@ import numpy as np
 from manymatch._validate import choice
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS, PlanarModel, estimate_homography
-from manymatch.estimate.words import verdict_sentence
 from manymatch.io.files import output_folder, whole_files, write_text, write_whole
-from manymatch.io.image import load_image
+from manymatch.io.image import load_image, require_pillow
 from manymatch.io.matches import to_json
 from manymatch.matcher.config import PRESETS
 from manymatch.matcher.match_result import PairResult
@@ -67,21 +66,21 @@ class Alignment(PairResult):
         """Warp image 1 onto image 0: RGBA (H0, W0, 4), transparent where it does not reach."""
         from manymatch.viz.aligned import warp
 
-        return warp(self.images[1], self._signed(), self.images[0].shape[1::-1])
+        return warp(self.images[1], self.signed_homography(), self.images[0].shape[1::-1])
 
     def covered(self) -> float:
         """Share of image 0 that image 1 covers, from 0 to 1."""
         (h0, w0), (h1, w1) = (image.shape[:2] for image in self.images)
         grid = np.meshgrid(np.linspace(0, w0 - 1, _SAMPLES), np.linspace(0, h0 - 1, _SAMPLES))
         x = np.stack([*(axis.ravel() for axis in grid), np.ones(_SAMPLES**2)]).T
-        u, v, w = (x @ self._signed().T).T
+        u, v, w = (x @ self.signed_homography().T).T
         with np.errstate(all="ignore"):
             inside = (abs(u / w - 0.5 * (w1 - 1)) <= 0.5 * w1) & (
                 abs(v / w - 0.5 * (h1 - 1)) <= 0.5 * h1
             )
         return float(np.mean(inside & (w > 0.0)))
 
-    def _signed(self) -> FloatArray:
+    def signed_homography(self) -> FloatArray:
         """Return the homography with the sign that makes third coordinates positive at matches."""
         H = self.estimate.homography
         if H is None:
@@ -97,27 +96,7 @@ class Alignment(PairResult):
         """
         from manymatch.viz.aligned import write_overlay
 
-        facts = {
-            "Model": self.model,
-            "Matches": f"{len(self.estimate.matches):,}",
-            "Candidates": f"{self.graph.num_edges:,}",
-            "Threshold": f"{self.estimate.threshold_px:.3g} px",
-            "Noise of a keypoint": f"{self.estimate.noise_px:.2g} px",
-            "Image 0 covered": f"{100.0 * self.covered():.0f} %",
-            "Features": self.config.title,
-        }
-        return write_overlay(
-            path,
-            images=self.images,
-            H=self._signed(),
-            names=self.names,
-            headline=verdict_sentence(self.confidence),
-            kind="good" if self else "doubt",
-            sentences=self.notes,
-            facts=list(facts.items()),
-            matrix="\n".join(" ".join(f"{v: .9e}" for v in row) for row in self._signed()),
-            command=command,
-        )
+        return write_overlay(self, path, command)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the images as plain values for JSON."""
@@ -140,13 +119,12 @@ class Alignment(PairResult):
 
         Without a homography only the first.
         """
-        from manymatch.viz.aligned import picture_png
-
         place = output_folder(folder, "folder")
         files = dict(FILES) if self.success else {"json": FILES["json"]}
         with whole_files(place, FILES.values()) as temporary:
             if self.success:
-                write_whole(temporary / FILES["warped"], picture_png(self.warped()))
+                picture = require_pillow().fromarray(self.warped())
+                write_whole(temporary / FILES["warped"], lambda file: picture.save(file, "PNG"))
                 self.report(temporary / FILES["overlay"], command)
             record = to_json({**self.to_dict(), "files": list(files.values())}, "result", indent=2)
             write_text(temporary / FILES["json"], f"{record}\n")

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -31,8 +31,9 @@ Origin = Literal["given", "colmap", "exif", "found"]
 UNKNOWN = "unknown"
 _TEXT_FILES = (".txt", ".json")
 _WANTED = (
-    'four numbers "fx,fy,cx,cy", a text "MODEL,width,height,params..." or "unknown,width,height", '
-    "a .txt or .json file or a COLMAP model (its folder, cameras.txt or cameras.bin)"
+    'a focal length in pixels, "fx,fy,cx,cy", "MODEL,width,height,params...", '
+    '"unknown,width,height", a .txt or .json file or a COLMAP model (its folder, cameras.txt or '
+    "cameras.bin)"
 )
 
 
@@ -46,17 +47,6 @@ class ResolvedCamera:
     camera: Camera
     origin: Origin
     sentence: str
-
-
-class GivenCamera(NamedTuple):
-    """A camera as the user gave it, where it comes from, and that in words.
-
-    The camera is None for the text "unknown": its size is that of the image.
-    """
-
-    camera: Camera | None
-    origin: Origin
-    words: str
 
 
 def resolve_camera(
@@ -93,10 +83,9 @@ def resolve_camera(
     if np.shape(size) != (2,):
         raise refusal("size", "a pair (width, height) of whole numbers", size)
     width, height = (integer(value, "size", 1) for value in size)
-    given = camera if isinstance(camera, GivenCamera) else read_camera(camera, image_path, name)
-    if given is None or given.camera is None:
-        return _uncalibrated(image_path if given is None else None, (width, height), name)
-    found, origin, words = given.camera, given.origin, given.words
+    if camera is None or _is_unknown(camera):
+        return _uncalibrated(image_path if camera is None else None, (width, height), name)
+    found, origin, words = _read(camera, image_path, (width, height), name)
     turn = stored_orientation(image_path) if origin == "colmap" else 1
     stored = (height, width) if turn >= 5 else (width, height)
     if turn != 1 and stored == (found.width, found.height):
@@ -112,15 +101,38 @@ def resolve_camera(
     return ResolvedCamera(found, origin, f"{name} is {words}: {found.model}, {focal}.")
 
 
-def read_camera(
-    camera: object, image_path: str | os.PathLike[str] | None, name: str
-) -> GivenCamera | None:
-    """Read a camera argument as `resolve_camera` takes it, before the image is read.
+def check_camera(camera: object, name: str) -> None:
+    """Check a camera argument as far as possible without an image; None is valid."""
+    if isinstance(camera, str | os.PathLike) and _is_colmap(located(camera)):
+        # Whether the model has a camera for an image is checked for each image.
+        with _about(name):
+            check_cameras(camera)
+    elif camera is not None and not _is_unknown(camera):
+        _read(camera, None, (1, 1), name)
 
-    The result can be given to `resolve_camera` in place of the argument. None stays None.
+
+def parse_camera(text: str, name: str) -> Camera:
+    """Read a camera argument; an error names the argument `name`.
+
+    Accepted are ``fx,fy,cx,cy``; ``MODEL,width,height,params...`` with a COLMAP model name;
+    ``unknown,width,height`` and maybe focal_px and sigma, the arguments of `Camera.unknown`; a
+    .json file with a dict as `Camera.from_dict` takes it or a 3x3 matrix; a .txt file with one of
+    the texts or a 3x3 matrix; a COLMAP model with one camera: its folder, ``cameras.txt``
+    (recognised by the camera number in front) or ``cameras.bin``. Where the size of the image is
+    known, a single number is the focal length, with the principal point at the centre. Pixels are
+    as everywhere here, the centre of the top-left one at (0, 0); only COLMAP's files follow COLMAP
+    and are converted.
     """
-    if camera is None:
-        return None
+    return _read(text, None, None, name)[0]
+
+
+def _read(
+    camera: object,
+    image_path: str | os.PathLike[str] | None,
+    size: tuple[int, int] | None,
+    name: str,
+) -> tuple[Camera, Origin, str]:
+    """Read a camera argument; return also where it comes from, as a word and as a phrase."""
     words = "given"
     if isinstance(camera, str | os.PathLike):
         text = os.fspath(camera)
@@ -132,43 +144,18 @@ def read_camera(
                 found = find_camera(text, image_path)
             which = "its only one" if found.image is None else f"that of {found.image!r}"
             words = f"camera {found.camera_id} of the COLMAP model {masked(text)!r}, {which}"
-            return GivenCamera(found.camera, "colmap", words)
-        if text == UNKNOWN:
-            return GivenCamera(None, "found", UNKNOWN)
+            return found.camera, "colmap", words
         if path.suffix.lower() in _TEXT_FILES:
             words = f"read from {masked(text)!r}"
-        camera = parse_camera(text, name)
+            camera = _from_file(path, name, size)
+        else:
+            camera = _from_words(text.replace(",", " ").split(), name, text, size)
     read = as_camera(camera, name)
-    return GivenCamera(read, "given" if read.known_focal else "found", words)
+    return read, "given" if read.known_focal else "found", words
 
 
-def check_camera(camera: object, name: str) -> None:
-    """Check a camera argument as far as possible without an image; None is valid."""
-    if isinstance(camera, str | os.PathLike) and _is_colmap(located(camera)):
-        # Whether the model has a camera for an image is checked for each image.
-        with _about(name):
-            check_cameras(camera)
-    else:
-        read_camera(camera, None, name)
-
-
-def parse_camera(text: str, name: str) -> Camera:
-    """Read a camera argument; an error names the argument `name`.
-
-    Accepted are ``fx,fy,cx,cy``; ``MODEL,width,height,params...`` with a COLMAP model name;
-    ``unknown,width,height`` and maybe focal_px and sigma, the arguments of `Camera.unknown`; a
-    .json file with a dict as `Camera.from_dict` takes it or a 3x3 matrix; a .txt file with one of
-    the texts or a 3x3 matrix; a COLMAP model with one camera: its folder, ``cameras.txt``
-    (recognised by the camera number in front) or ``cameras.bin``. Pixels are as everywhere here,
-    the centre of the top-left one at (0, 0); only COLMAP's files follow COLMAP and are converted.
-    """
-    path = located(text)
-    if _is_colmap(path):
-        with _about(name):
-            return find_camera(text, None).camera
-    if path.suffix.lower() in _TEXT_FILES:
-        return _from_file(path, name)
-    return _from_words(text.replace(",", " ").split(), name, text)
+def _is_unknown(camera: object) -> bool:
+    return isinstance(camera, str) and camera == UNKNOWN
 
 
 def _uncalibrated(
@@ -234,7 +221,7 @@ def _about(name: str) -> Iterator[None]:
         raise error_type(error)(name + str(error).removeprefix("path")) from error
 
 
-def _from_file(path: Path, name: str) -> Camera:
+def _from_file(path: Path, name: str, size: tuple[int, int] | None) -> Camera:
     with _about(name):
         content = read_text(path, "a text file")
     if path.suffix.lower() == ".json":
@@ -246,14 +233,14 @@ def _from_file(path: Path, name: str) -> Camera:
     lines = [line.replace(",", " ").split() for line in content.splitlines()]
     lines = [words for words in lines if words and not words[0].startswith("#")]
     if len(lines) == 1:
-        return _from_words(lines[0], name, str(path))
+        return _from_words(lines[0], name, str(path), size)
     matrix = [_numbers(words) for words in lines]
     if len(lines) == 3 and all(row is not None and len(row) == 3 for row in matrix):
         return as_camera(matrix, name)
     raise ValueError(f"{name} must hold one camera, got {len(lines)} lines in {str(path)!r}")
 
 
-def _from_words(words: list[str], name: str, given: str) -> Camera:
+def _from_words(words: list[str], name: str, given: str, size: tuple[int, int] | None) -> Camera:
     numbers, params = _numbers(words), _numbers(words[3:])
     sized = len(words) >= 3 and (words[1] + words[2]).isdecimal()
     if words[:1] == [UNKNOWN]:
@@ -266,9 +253,16 @@ def _from_words(words: list[str], name: str, given: str) -> Camera:
             raise ValueError(f"{name} must be a valid camera, but its {error}") from error
     if numbers is not None and len(numbers) == 4:
         return as_camera({"model": "PINHOLE", "params": numbers}, name)
-    if numbers is not None or not params or not sized:
-        raise ValueError(f"{name} must be {_WANTED}, got {given!r}")
-    width, height = int(words[1]), int(words[2])
+    if numbers is not None and len(numbers) == 1 and size is not None:
+        width, height = size
+        words, params = ["SIMPLE_PINHOLE"], [*numbers, (width - 1) / 2, (height - 1) / 2]
+    elif numbers is None and params and sized:
+        width, height = int(words[1]), int(words[2])
+    else:
+        wanted = _WANTED
+        if numbers is not None and len(numbers) == 1:
+            wanted = "fx,fy,cx,cy where there is no image, whose size a focal length alone needs"
+        raise ValueError(f"{name} must be {wanted}, got {given!r}")
     camera = {"model": words[0], "width": width, "height": height, "params": params}
     return as_camera(camera, name)
 

@@ -21,7 +21,7 @@ from manymatch.geometry.camera import working_pixel
 from manymatch.io.files import as_folder
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.remote import located
-from manymatch.matcher.cameras import read_camera, resolve_camera
+from manymatch.matcher.cameras import resolve_camera
 from manymatch.matcher.config import PRESETS, SETTINGS, MatcherConfig
 from manymatch.matcher.match_result import MatchResult, RankOneResult
 from manymatch.options import OptionKeywords, checked_options
@@ -250,13 +250,10 @@ class Matcher:
         options = checked_options(self.config.options if options is None else options, settings)
         clock = Stopwatch()
         names = image_names(image0, image1, images_folder)
-        # Before the images, which take longer to read.
-        given0 = read_camera(camera0, _path(image0), "camera0")
-        given1 = read_camera(camera1, _path(image1), "camera1")
         images = (load_image(image0, "image0"), load_image(image1, "image1"))
         cameras = (
-            resolve_camera(given0, _path(image0), images[0].shape[1::-1], "camera0"),
-            resolve_camera(given1, _path(image1), images[1].shape[1::-1], "camera1"),
+            resolve_camera(camera0, _path(image0), images[0].shape[1::-1], "camera0"),
+            resolve_camera(camera1, _path(image1), images[1].shape[1::-1], "camera1"),
         )
         clock.lap("load")
         features = self.extract(images, longest=(longest0, longest1))

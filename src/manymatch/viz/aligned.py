@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import manymatch
+from manymatch.estimate.words import verdict_sentence
 from manymatch.io.files import as_path, write_whole
 from manymatch.io.image import require_pillow
 from manymatch.viz.report import embedded_jpeg, page_template, script_policy, template_file
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray
+    from manymatch.matcher.align import Alignment
 
 # The page's images: pixels of the longer edge, and bytes.
 _LONGEST_PX, _IMAGE_BYTES = 1600, 600_000
@@ -80,27 +81,12 @@ def _shrink(H: FloatArray, size: tuple[int, int]) -> int:
 
 
 def write_overlay(
-    path: str | os.PathLike[str],
-    *,
-    images: tuple[NDArray[np.uint8], NDArray[np.uint8]],
-    H: FloatArray,
-    names: tuple[str, str],
-    headline: str,
-    kind: str,
-    sentences: Sequence[str] = (),
-    facts: Sequence[tuple[str, str]] = (),
-    matrix: str = "",
-    command: str | None = None,
+    alignment: Alignment, path: str | os.PathLike[str], command: str | None = None
 ) -> Path:
-    """Write a page that compares image 0 with image 1 warped onto it, in one HTML file.
-
-    The images (h, w, 3) are embedded small; `H` is as `warp` takes it, for whole images. The
-    `headline`, of the `kind` "good", "doubt" or "bad", and the `sentences` are said first; `facts`
-    are rows of a table, `matrix` is text to copy, and `command` repeats the page. The file appears
-    only when it is complete.
-    """
+    """Write the page of `Alignment.report`; the file appears only when it is complete."""
     target = as_path(path)
     Image = require_pillow()
+    images, names, H = alignment.images, alignment.names, alignment.signed_homography()
     height, width = images[0].shape[:2]
     shrink = min(1.0, _LONGEST_PX / max(width, height, 1))
     size = max(1, round(width * shrink)), max(1, round(height * shrink))
@@ -111,6 +97,7 @@ def write_overlay(
     dimmed = np.asarray(base) * _OUTSIDE
     shown = np.where(warped[..., 3:] > 0, warped[..., :3], dimmed.astype(np.uint8))
     script = template_file("aligned.js")
+    estimate = alignment.estimate
     page = page_template("aligned.html").render(
         title=f"{names[1]} on {names[0]}",
         policy=script_policy(script),
@@ -124,19 +111,21 @@ def write_overlay(
         width=width,
         height=height,
         shown=None if size == (width, height) else size,
-        headline=headline,
-        kind=kind,
-        sentences=list(sentences),
-        facts=list(facts),
-        matrix=matrix,
+        headline=verdict_sentence(alignment.confidence),
+        kind="good" if alignment else "doubt",
+        sentences=alignment.notes,
+        facts={
+            "Model": alignment.model,
+            "Matches": f"{len(estimate.matches):,}",
+            "Candidates": f"{alignment.graph.num_edges:,}",
+            "Threshold": f"{estimate.threshold_px:.3g} px",
+            "Noise of a keypoint": f"{estimate.noise_px:.2g} px",
+            "Image 0 covered": f"{100.0 * alignment.covered():.0f} %",
+            "Features": alignment.config.title,
+        },
+        matrix="\n".join(" ".join(f"{v: .9e}" for v in row) for row in H),
         command=command,
         version=manymatch.__version__,
     )
     write_whole(target, lambda file: file.write(page.encode("utf-8", "replace")))
     return target
-
-
-def picture_png(rgba: NDArray[np.uint8]) -> Any:
-    """Return a function that writes an RGBA picture into a file as PNG."""
-    picture = require_pillow().fromarray(rgba)
-    return lambda file: picture.save(file, "PNG")

@@ -293,13 +293,15 @@ def _dashes(
 
 def as_figure(page: Page) -> Figure:
     """Return a page as a matplotlib figure: axes for every panel, in its pixels, and text."""
-    figure_class, canvas_class = _picture_class(), require_matplotlib()[1]
+    figure_class, canvas_class = require_matplotlib()
     from matplotlib.font_manager import FontProperties
     from matplotlib.patches import Rectangle
 
     wide, high = page.width, page.height
     figure = figure_class(figsize=(wide / _DPI, high / _DPI), dpi=_DPI, facecolor=PAPER)
     canvas_class(figure)
+    # Notebooks show it by this method, also without pyplot.
+    figure._repr_png_ = functools.partial(_png, figure)  # type: ignore[attr-defined]
     # The paper is drawn as well, since a matplotlib style may set another background.
     figure.add_artist(
         Rectangle((0, 0), 1, 1, facecolor=PAPER, transform=figure.transFigure, zorder=-1)
@@ -361,24 +363,7 @@ def _add_mark(axes: Axes, mark: Lines | Dots, order: int, font: Any) -> None:
         )
 
 
-@functools.cache
-def _picture_class() -> type[Figure]:
-    """Return the class of our figures, which notebooks show without pyplot."""
-    figure_class, _ = require_matplotlib()
-
-    class Picture(figure_class):  # type: ignore[valid-type, misc]
-        def _repr_png_(self) -> bytes:
-            buffer = io.BytesIO()
-            self.savefig(buffer, format="png", dpi=self.dpi)
-            return buffer.getvalue()
-
-        def __reduce__(self) -> Any:
-            return _new_picture, (), self.__getstate__()
-
-    return Picture
-
-
-def _new_picture() -> Figure:
-    """Return a figure without content, to be filled by what was pickled."""
-    picture = _picture_class()
-    return picture.__new__(picture)
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=figure.dpi)
+    return buffer.getvalue()
