@@ -208,7 +208,7 @@ def test_alternatives_are_listed_for_ambiguous_poses(scene, estimate, confidence
     ):
         assert_sentence(sentence)
         assert describe_pose(other.model) in sentence
-        assert f"({share} among the poses found, {len(other.matches)} matches)" in sentence
+        assert f"({share} among those found, {len(other.matches)} matches)" in sentence
     assert words.chosen_share(several) == pytest.approx(0.596)
     assert words.headline(several, dataclasses.replace(confidence, verdict=verdict))[0] == (
         "More than one pose explains the matches."
@@ -532,31 +532,31 @@ MODELS = {
     "homography": (
         np.eye(3),
         "A homography maps image 0 to image 1.",
-        "Or another homography (25 % among the homographies found, 2 matches).",
+        "Or another homography (25 % among those found, 2 matches).",
     ),
     "fundamental": (
         np.eye(3),
         "A fundamental matrix relates image 0 and image 1.",
-        "Or another fundamental matrix (25 % among the fundamental matrices found, 2 matches).",
+        "Or another fundamental matrix (25 % among those found, 2 matches).",
     ),
     "absolute": (
         AbsolutePose(np.eye(3), [-1.0, 0.0, 2.5]),
         "The camera is at (1, 0, -2.5) and looks along (0, 0, 1).",
-        "Or the camera is at (1, 0, -2.5) and looks along (0, 0, 1) (25 % among the poses found, "
+        "Or the camera is at (1, 0, -2.5) and looks along (0, 0, 1) (25 % among those found, "
         "2 matches).",
     ),
     "rigid": (
         np.eye(4),
         "Points 0 are not turned and moved by (0, 0, 0) onto points 1.",
-        "Or points 0 are not turned and moved by (0, 0, 0) onto points 1 (25 % among the "
-        "rigid transforms found, 2 matches).",
+        "Or points 0 are not turned and moved by (0, 0, 0) onto points 1 (25 % among those "
+        "found, 2 matches).",
     ),
     "similarity": (
         TURNED,
         "Points 0 are scaled by 2, turned 90.00° about (0, 0, 1) and moved by (1, 2, 3) onto "
         "points 1.",
         "Or points 0 are scaled by 2, turned 90.00° about (0, 0, 1) and moved by (1, 2, 3) onto "
-        "points 1 (25 % among the similarities found, 2 matches).",
+        "points 1 (25 % among those found, 2 matches).",
     ),
 }
 

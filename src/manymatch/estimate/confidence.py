@@ -1,10 +1,9 @@
 """Confidence in an estimate: the probability that it is right, covariance, and a verdict.
 
-Three things make a model right, and the probability is their product. The search found the right
-geometry: a logistic model of the matches and of what a short second search finds. No other model
-explains the matches as well. And the matches determine the model: the covariance says how likely
-its error is below what counts as right, `ERROR_LIMIT_DEG` for a relative pose and `Chart.error`
-for other problems.
+The probability is a product of three: that the search found the right geometry, by a logistic model
+of the matches and of what a short second search finds; that no other model is the right one; and
+that the error is below what counts as right (`ERROR_LIMIT_DEG` for a relative pose, `Chart.error`
+for other problems), by the covariance.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ERROR_LIMIT_DEG = 5.0
 LIKELY, SOLVED = 0.65, 0.9
 # Least probability of all other poses, beside the chosen one, for the verdict "ambiguous".
 AMBIGUOUS = 1.0 - LIKELY
-# A pose whose error is below the limit with a smaller probability than this is not determined.
+# The matches determine a pose if its error is below the limit with at least this probability.
 DETERMINED = LIKELY
 # Share of the matches that a rotation has to explain for the pose to count as degenerate.
 DEGENERATE_SHARE = 0.9
@@ -202,9 +201,8 @@ class Rival(NamedTuple):
 class Evidence:
     """What the verdict on an estimate follows from.
 
-    `places` counts matches at different places; `shape` is known of a relative pose only;
-    `geometry` is the probability that the search found the right geometry, which follows from the
-    `features`; `accurate` that of an error below the limit if it did.
+    `places` counts matches at different places, `shape` belongs to relative poses. `geometry` is
+    the probability of the right geometry by the `features`, `accurate` that of a small error then.
     """
 
     places: int
@@ -224,10 +222,9 @@ class Evidence:
 def evidence(estimate: Estimate) -> Evidence:
     """Collect what the probability of a model follows from."""
     pair, matches = estimate._pair, estimate.matches  # noqa: SLF001
-    relative = isinstance(estimate, RelativePoseEstimate)
     if not estimate.success:
         spread = Covariance(np.full((0, 0), math.nan), error_sd=math.inf)
-        if relative:
+        if isinstance(estimate, RelativePoseEstimate):
             nothing = np.full((5, 5), math.nan)
             spread = Covariance(nothing, rotation_sd=math.inf, translation_sd=math.inf)
         return Evidence(0, Planarity(), spread, np.zeros(0), 0.0, Rival(0.0, 0.0, 0.0), 0.0)
@@ -249,8 +246,7 @@ def geometry_probability(problem: GeometricProblem[Any], features: FloatArray) -
     return logistic(constant + float(features @ slopes))
 
 
-# Shape, covariance, likeliest other model, probability that the error is below the limit, and how
-# far the model of the second search is from the estimate, in degrees or what compares to them.
+# The last number is the distance of the second search's model, in degrees or a like scale.
 _Parts: TypeAlias = tuple[Planarity, Covariance, Rival, float, float]
 
 
@@ -265,17 +261,16 @@ def _pose_evidence(
     shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
     apart = 0.0
     if second.success:
-        turned, moved = angles_deg(second.model[0], second.model[1], pose)
-        deviations = (turned, spread.rotation_sd), (moved, spread.translation_sd)
+        parts = angles_deg(second.model[0], second.model[1], pose)
         # A difference that the covariance leaves open counts less.
         apart = max(
             part * min(1.0, ERROR_LIMIT_DEG / max(math.degrees(deviation), 1e-9))
-            for part, deviation in deviations
+            for part, deviation in zip(
+                parts, (spread.rotation_sd, spread.translation_sd), strict=True
+            )
         )
-    rival = likeliest_rival(estimate, pose, shape)
-    noise = spread.noise * (estimate.threshold_px / pair.eps)
-    spread = dataclasses.replace(spread, noise=noise)
-    return shape, spread, rival, accuracy(spread), apart
+    spread = dataclasses.replace(spread, noise=spread.noise * (estimate.threshold_px / pair.eps))
+    return shape, spread, likeliest_rival(estimate, pose, shape), accuracy(spread), apart
 
 
 def _focal_steps(estimate: RelativePoseEstimate) -> FloatArray | None:
@@ -332,13 +327,11 @@ def second_search(estimate: Estimate) -> Any:
 def features_of(estimate: Estimate, spare: int, second: Any, apart: float) -> FloatArray:
     """Numbers (8,) that tell right from wrong geometry; a larger one always speaks for it.
 
-    How many matches there are, and how many for the size of the graph (`spare` counts those at
-    different places, since coincident keypoints agree with each other anyway, less those of a
-    sample); which share of the rank-one edges agrees with the model; how many of the inliers are
-    rank-one edges that the motion filter keeps; how near the model of the second search is, which
-    counts the more the more matches it has; how few it has; which share of the inliers of all seeds
-    the model has too; and how far its support exceeds that of the best other one. The last two are
-    known of "auto" only, and 0 for other methods.
+    Number of matches, absolute and for the size of the graph (`spare` counts those at different
+    places, less a sample); share of the rank-one edges that agree; rank-one edges that the motion
+    filter keeps, over other inliers; nearness of the second search's model, weighted by its
+    matches; how few it has; share of the inliers of all seeds that the model has too; excess of its
+    support over that of the best other model. The last two are 0 for methods other than "auto".
     """
     pair, kept = estimate._pair, estimate._kept  # noqa: SLF001
     filtered = kept if len(kept) else None
@@ -372,8 +365,8 @@ def features_of(estimate: Estimate, spare: int, second: Any, apart: float) -> Fl
 def likeliest_rival(estimate: Estimate, pose: RelativePose, shape: Planarity) -> Rival:
     """Find the likeliest of the other poses: the alternatives, or the second pose of a plane.
 
-    Only "auto" has alternatives, which include that pose. For other methods its probability follows
-    from the number of its matches in the whole graph.
+    The alternatives of "auto" include that pose. For other methods its probability follows from the
+    number of its matches in the whole graph.
     """
     found = [
         (other.probability, max(angles_deg(other.model.R, other.model.t, pose)))
@@ -395,7 +388,7 @@ def likeliest_rival(estimate: Estimate, pose: RelativePose, shape: Planarity) ->
 
 
 def accuracy(spread: Covariance) -> float:
-    """Probability that the error of a right pose is below the limit, as the covariance says."""
+    """Probability by the covariance that the error of a right pose is below the limit."""
     deviations = (spread.rotation_sd, spread.translation_sd)
     return math.prod(_below_limit(math.degrees(sd), ERROR_LIMIT_DEG) for sd in deviations)
 
@@ -454,13 +447,12 @@ def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
 
 def _determined(spread: Covariance) -> str:
     """Say what the matches determine, and how well."""
-    parts = {
-        "the rotation": spread.rotation_sd,
-        "the direction of translation": spread.translation_sd,
-    }
     known: list[str] = []
     open_: list[str] = []
-    for name, deviation in parts.items():
+    for name, deviation in (
+        ("the rotation", spread.rotation_sd),
+        ("the direction of translation", spread.translation_sd),
+    ):
         degrees = math.degrees(deviation)
         text = f"{name} (±{angle(degrees)})" if math.isfinite(degrees) else name
         (known if degrees <= ERROR_LIMIT_DEG else open_).append(text)

@@ -1,7 +1,6 @@
 """Results in words and in rows of tables, for ``print``, the commands and the report.
 
-A relative pose is described from the point of view of camera 0: x right, y down, z forward. Camera
-1 stands at ``-R.T @ t`` there, and its axes are the columns of ``R.T``.
+A relative pose is described as camera 0 sees it: x right, y down, z forward.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _SMALLEST_PART = 0.25
 _NO_TURN_DEG = 0.05
 # A focal length with a larger standard deviation, relative to itself, leaves much of a pose open.
 _VAGUE = 0.1
-# From here on, left and right or up and down of a turn are nearly the same.
+# From here on, a turn to the left is nearly one to the right.
 _HALF_TURN_DEG = 179.5
 _AXES = ("horizontal", "vertical", "the viewing direction")
 # What a positive and a negative turn about x (right), y (down) and z (forward) do to the view.
@@ -76,15 +75,14 @@ def model_sentence(estimate: Estimate, confidence: Confidence | None = None) -> 
 def focal_texts(estimate: Estimate) -> dict[int, str]:
     """Return the focal lengths that were unknown by the number of their image: "912 ± 25 px".
 
-    One that both images share is that of image 0.
+    A focal length that both images share is listed for image 0.
     """
     if not isinstance(estimate, PoseEstimate) or not estimate.focal_sd_px:
         return {}
+    both = enumerate(zip(estimate.cameras, estimate.focal_sd_px, strict=True))
     found = {
         side: f"{camera.focal:.0f} ± {deviation:.{0 if deviation >= 1.0 else 1}f} px"
-        for side, (camera, deviation) in enumerate(
-            zip(estimate.cameras, estimate.focal_sd_px, strict=True)
-        )
+        for side, (camera, deviation) in both
         if deviation > 0.0
     }
     if found.get(0) == found.get(1):
@@ -118,13 +116,9 @@ def focal_sentences(estimate: Estimate, confidence: Confidence | None = None) ->
 
 def _alternative_sentence(other: Alternative, problem: GeometricProblem[Any]) -> str:
     """Return another model of an estimate in one sentence, with its probability and matches."""
-    noun, plural = problem.noun, f"{problem.noun}s"
-    for ending, several in (("y", "ies"), ("ix", "ices")):
-        if noun.endswith(ending):
-            plural = f"{noun.removesuffix(ending)}{several}"
-    share = f"{probability_text(other.probability)} among the {plural} found"
+    share = f"{probability_text(other.probability)} among those found"
     matches = count(len(other.matches), "match", "matches")
-    said = f"another {noun}" if problem.clause else _described(other.model)
+    said = f"another {problem.noun}" if problem.clause else _described(other.model)
     return f"Or {said} ({share}, {matches})."
 
 
@@ -144,7 +138,7 @@ def _described(model: Any) -> str:
 
 
 def chosen_share(estimate: Estimate) -> float:
-    """Return the probability of the chosen model among those found: what the others leave."""
+    """Return the probability of the chosen model among those found."""
     return max(0.0, 1.0 - sum(other.probability for other in estimate.alternatives))
 
 
@@ -250,8 +244,7 @@ def chosen_text(
     later = int(np.count_nonzero(graph.rank[chosen] > 1))
     if later == 0:
         return f"{text}, none beyond rank one."
-    share = _percent(later / int(chosen.sum()))
-    return f"{text}; {later:,} of them ({share}) beyond rank one."
+    return f"{text}; {later:,} of them ({_percent(later / int(chosen.sum()))}) beyond rank one."
 
 
 def estimate_sentences(
@@ -350,10 +343,8 @@ def _pose_rows(confidence: Confidence) -> list[tuple[str, str, str]]:
     low = ", which is low" if confidence.low_parallax else ""
     explained = f"median angle between the rays of a match{low}"
     rows = [("Parallax", _number(confidence.parallax_deg, ".2f", "°"), explained)]
-    for name, deviation in (
-        ("Rotation", confidence.rotation_sd_deg),
-        ("Direction of motion", confidence.translation_sd_deg),
-    ):
+    deviations = confidence.rotation_sd_deg, confidence.translation_sd_deg
+    for name, deviation in zip(("Rotation", "Direction of motion"), deviations, strict=True):
         known = math.isfinite(deviation)
         explained = "standard deviation" if known else "the matches do not determine it"
         rows.append((name, f"±{angle(deviation)}" if known else "unknown", explained))
