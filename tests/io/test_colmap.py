@@ -265,7 +265,7 @@ DAMAGED = {
         ("1 1 0 0 0 0 0 0 1 a.jpg\n1.5 2.5", "line 2 is not a list"),
         ("1 0 0 0 0 0 0 0 1 a.jpg\n", "pose of 'a.jpg' is not finite or has no rotation"),
         ("1 1 0 0 0 0 nan 0 1 a.jpg\n", "pose of 'a.jpg' is not finite"),
-        ("1 1 0 0 0 0 0 0 1 a\n\n2 1 0 0 0 0 0 0 1 a\n", "image name 'a' appears twice"),
+        ("1 1 0 0 0 0 0 0 1 a\n\n2 1 0 0 0 0 0 0 1 a\n", "image 'a' appears twice"),
     ],
     "cameras.bin": [
         (b"", "it ends within the number of cameras"),
@@ -281,7 +281,7 @@ DAMAGED = {
         (struct.pack("<Q", 2**60), "it ends within the record of image number 1"),
         (counted(binary_image(points=2)[:-1]), "it does not end with its last record"),
         (counted(binary_image(b"x" * 5000)), "the name of image number 1 does not end"),
-        (counted(binary_image(b"")), "image name '' is empty"),
+        (counted(binary_image(b"")), "an image has no name"),
         (counted(binary_image(pose=(0,) * 7)), "has no rotation"),
         (counted(binary_image(pose=(1e-320, 0, 0, np.nan, 0, 0, 0))), "is not finite"),
     ],

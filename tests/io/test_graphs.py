@@ -132,7 +132,7 @@ def test_other_files(tmp_path):
     for content, reason in [
         (b"", "it is empty"),
         (b"left,right\n1,2\n", "another header"),
-        (b"\xff\xfe\x00junk", "it is not text"),
+        (b"\xff\xfe\x00junk", "it is not UTF-8 text"),
         (HEADER.encode() + b"0,0,1,2,3,4,0.5,1", "cut off"),
     ]:
         path.write_bytes(content)

@@ -92,7 +92,7 @@ def test_any_matches_come_back_from_npz(tmp_path_factory, problem):
             r"^matches must hold indices into the 4 rows of keypoints1 .* got 4",
         ),
         ({"matches": [[5, 0]]}, r"^matches must hold indices into the 5 rows of keypoints0"),
-        ({"matches": [[-1, 0]]}, r"^matches must hold indices from 0, got \[-1, 0\] in row 0"),
+        ({"matches": [[-1, 0]]}, r"^matches must hold indices into the 5 .* got -1 in row 0"),
         ({"matches": [0, 1]}, r"^matches must be an \(M, 2\) array"),
         ({"keypoints0": [[np.nan, 0]] * 5}, r"^keypoints0 must hold finite"),
         ({"confidence": [1, 2]}, r"^confidence must be an array of 3 numbers"),

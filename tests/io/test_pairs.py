@@ -135,7 +135,7 @@ def test_rounded_rotations_become_exact(read):
 @pytest.mark.parametrize(
     ("text", "encoding", "says"),
     [
-        ("", "utf-8", "it is empty"),
+        ("", "utf-8", "it has no pair"),
         ("# nothing\n", "utf-8", "it has no pair"),
         ("ä.jpg b.jpg", "latin-1", "not UTF-8"),
     ],

@@ -24,7 +24,7 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.io import files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any, BinaryIO
 
 CAMERAS = "a COLMAP model folder, cameras.txt or cameras.bin"
@@ -84,16 +84,6 @@ class ColmapImage:
     t: FloatArray
 
 
-class CameraRecord(NamedTuple):
-    """One camera as the file has it; a size of 0 means that it is not known."""
-
-    camera_id: int
-    model: str
-    width: int
-    height: int
-    params: tuple[float, ...]
-
-
 class FoundCamera(NamedTuple):
     """A camera of a model, and how it was found: None for `image` if it is the only one."""
 
@@ -117,13 +107,12 @@ def read_cameras(path: str | os.PathLike[str]) -> dict[int, Camera]:
         None.
     """
     source = model_file(path, "cameras", CAMERAS)
-    return {key: _to_camera(record, source) for key, record in _camera_records(source).items()}
+    return {key: _to_camera(key, values, source) for key, values in _cameras(source).items()}
 
 
 def check_cameras(path: str | os.PathLike[str]) -> None:
-    """Check that cameras of a COLMAP model can be looked up; those that are not used may be any."""
-    source = model_file(path, "cameras", CAMERAS)
-    if not _camera_records(source):
+    """Check that a COLMAP model has cameras; those that are not used may be of any kind."""
+    if not _cameras(source := model_file(path, "cameras", CAMERAS)):
         raise files.unreadable(source, CAMERAS, "it holds no camera")
 
 
@@ -140,7 +129,7 @@ def read_images(path: str | os.PathLike[str]) -> dict[str, ColmapImage]:
     dict of str to ColmapImage
         By name, in the order of the file. For the pose between two of them see `relative_pose`.
     """
-    return _images_of_file(model_file(path, "images", IMAGES))
+    return _images(model_file(path, "images", IMAGES))
 
 
 def relative_pose(image0: ColmapImage, image1: ColmapImage) -> RelativePose:
@@ -168,7 +157,7 @@ def camera_of_image(path: str | os.PathLike[str], image_name: str | os.PathLike[
         name in any folder.
     """
     source = model_file(path, "cameras", CAMERAS)
-    return _camera_by_name(source, _camera_records(source), str(image_name)).camera
+    return _camera_by_name(source, _cameras(source), str(image_name)).camera
 
 
 def find_camera(
@@ -182,25 +171,21 @@ def find_camera(
         As in `camera_of_image`; None if the image has no name.
     """
     source = model_file(path, "cameras", CAMERAS)
-    records = _camera_records(source)
-    if len(records) == 1:
-        ((camera_id, record),) = records.items()
-        return FoundCamera(_to_camera(record, source), camera_id, None)
-    if not records:
-        raise files.unreadable(source, CAMERAS, "it holds no camera")
-    if image_name is None:
-        reason = f"it holds {len(records)} cameras, and the image has no file name to choose by"
-        raise files.unreadable(source, CAMERAS, reason)
-    return _camera_by_name(source, records, str(image_name))
+    cameras = _cameras(source)
+    if len(cameras) == 1:
+        ((camera_id, values),) = cameras.items()
+        return FoundCamera(_to_camera(camera_id, values, source), camera_id, None)
+    if cameras and image_name is not None:
+        return _camera_by_name(source, cameras, str(image_name))
+    choose = f"it holds {len(cameras)} cameras, and the image has no file name to choose by"
+    raise files.unreadable(source, CAMERAS, choose if cameras else "it holds no camera")
 
 
 def is_cameras_text(path: Path) -> bool:
     """Tell COLMAP's ``cameras.txt`` from other text: a number, then the name of a model."""
     with contextlib.suppress(OSError, ValueError), files.open_regular(path) as file:
-        for _, line in _lines(file):
-            if line and not line.startswith("#"):
-                words = line.split(maxsplit=4)
-                return len(words) > 4 and words[0].isdecimal() and words[1][:1].isalpha()
+        words = next(_content(_lines(file)), (0, ""))[1].split(maxsplit=4)
+        return len(words) > 4 and words[0].isdecimal() and words[1][:1].isalpha()
     return False
 
 
@@ -227,13 +212,13 @@ def model_file(path: object, kind: str, want: str) -> Path:
 
 @functools.lru_cache(maxsize=4)
 def _images_once(source: Path, modified_ns: int, size: int) -> dict[str, ColmapImage]:
-    """Read the images of a file that has not changed once: many pairs look into one model."""
+    """Read a file once until it changes: many pairs look into one model."""
     del modified_ns, size
-    return _images_of_file(source)
+    return _images(source)
 
 
-def _camera_by_name(source: Path, records: dict[int, CameraRecord], image_name: str) -> FoundCamera:
-    """Camera of an image of the model that a file of cameras belongs to."""
+def _camera_by_name(source: Path, cameras: Mapping[int, Any], image_name: str) -> FoundCamera:
+    """Return the camera of an image of the model that a file of cameras belongs to."""
     beside = source.with_name(f"images{source.suffix}").absolute()
     if not beside.is_file():
         reason = f"there is no {beside.name} beside it to look up {image_name!r}"
@@ -243,9 +228,9 @@ def _camera_by_name(source: Path, records: dict[int, CameraRecord], image_name: 
     with files.reading(source, f"{CAMERAS} with this image", ValueError):
         name = _find_name(images, image_name)
         camera_id = images[name].camera_id
-        if camera_id not in records:
+        if camera_id not in cameras:
             raise ValueError(f"image {name!r} has camera {camera_id}, which it lacks")
-    return FoundCamera(_to_camera(records[camera_id], source), camera_id, name)
+    return FoundCamera(_to_camera(camera_id, cameras[camera_id], source), camera_id, name)
 
 
 def _find_name(names: Collection[str], image_name: str) -> str:
@@ -265,60 +250,55 @@ def _find_name(names: Collection[str], image_name: str) -> str:
     return same[0]
 
 
-def _records(source: Path, want: str, reader: Any) -> Iterator[Any]:
-    """Read the records of a file one by one."""
+def _records(source: Path, kind: str, want: str) -> dict[Any, Any]:
+    """Read the records of a file by their key."""
+    binary = source.suffix == ".bin"
+    reader = {
+        "camera": _cameras_binary if binary else _cameras_text,
+        "image": _images_binary if binary else _images_text,
+    }[kind]
+    records: dict[Any, Any] = {}
     wrong = (OSError, ValueError, MemoryError, OverflowError)
     with files.reading(source, want, *wrong), files.open_regular(source) as file:
-        for number, record in enumerate(reader(file)):
-            if number == files.limit("records"):
+        for key, record in reader(file):
+            if len(records) == files.limit("records"):
                 raise files.too_large("it has more entries", "records")
-            yield record
-
-
-def _camera_records(source: Path) -> dict[int, CameraRecord]:
-    """Read the cameras of a file by id, without looking at their parameters."""
-    reader = _cameras_binary if source.suffix == ".bin" else _cameras_text
-    records: dict[int, CameraRecord] = {}
-    for record in _records(source, CAMERAS, reader):
-        if record.camera_id in records:
-            raise files.unreadable(source, CAMERAS, f"camera {record.camera_id} appears twice")
-        records[record.camera_id] = record
+            if key == "":
+                raise ValueError("an image has no name")
+            if key in records:
+                raise ValueError(f"{kind} {key!r:.80} appears twice")
+            records[key] = record
     return records
 
 
-def _images_of_file(source: Path) -> dict[str, ColmapImage]:
+def _cameras(source: Path) -> dict[int, dict[str, Any]]:
+    """Read the cameras of a file by id, without looking at their parameters."""
+    return _records(source, "camera", CAMERAS)
+
+
+def _images(source: Path) -> dict[str, ColmapImage]:
     """Read the images of a file by name."""
-    reader = _images_binary if source.suffix == ".bin" else _images_text
-    images: dict[str, ColmapImage] = {}
-    for image in _records(source, IMAGES, reader):
-        if not image.name or image.name in images:
-            fault = "appears twice" if image.name else "is empty"
-            reason = f"the image name {image.name!r:.80} {fault}"
-            raise files.unreadable(source, IMAGES, reason)
-        images[image.name] = image
-    return images
+    return _records(source, "image", IMAGES)
 
 
-def _to_camera(record: CameraRecord, source: Path) -> Camera:
+def _to_camera(camera_id: int, values: dict[str, Any], source: Path) -> Camera:
     """Convert one camera to this package's pixels."""
-    if record.model not in MODELS:
+    if values["model"] not in MODELS:
         known = f"of a supported model ({', '.join(MODELS)})"
-        reason = f"camera {record.camera_id} is of model {record.model:.60}"
+        reason = f"camera {camera_id} is of model {values['model']:.60}"
         raise files.unreadable(source, f"{CAMERAS} with cameras {known}", reason)
-    values = {
-        "model": record.model,
-        "width": record.width or None,
-        "height": record.height or None,
-        "params": record.params,
-    }
     try:
         return Camera.from_colmap(values)
     except ValueError as error:
-        reason = f"camera {record.camera_id}: {error}"
-        raise files.unreadable(source, CAMERAS, reason) from error
+        raise files.unreadable(source, CAMERAS, f"camera {camera_id}: {error}") from error
 
 
-def _image(name: str, camera_id: int, pose: Sequence[float]) -> ColmapImage:
+def _camera(model: str, width: int, height: int, params: tuple[float, ...]) -> dict[str, Any]:
+    """Return one camera as `Camera.from_colmap` takes it; a size of 0 is not known."""
+    return {"model": model, "width": width or None, "height": height or None, "params": params}
+
+
+def _image(name: str, camera_id: int, pose: Sequence[float]) -> tuple[str, ColmapImage]:
     """Convert one image; its quaternion (w, x, y, z) need not have unit length, as in COLMAP."""
     q, t = np.array(pose[:4]), np.array(pose[4:])
     largest = float(np.max(np.abs(q)))
@@ -334,7 +314,7 @@ def _image(name: str, camera_id: int, pose: Sequence[float]) -> ColmapImage:
             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
         ]
     )
-    return ColmapImage(name, camera_id, read_only(R), read_only(t))
+    return name, ColmapImage(name, camera_id, read_only(R), read_only(t))
 
 
 def _take(file: BinaryIO, layout: str, what: str) -> tuple[Any, ...]:
@@ -345,47 +325,40 @@ def _take(file: BinaryIO, layout: str, what: str) -> tuple[Any, ...]:
     return struct.unpack(layout, data)
 
 
-def _check_end(file: BinaryIO) -> None:
+def _counted(file: BinaryIO, kind: str) -> Iterator[str]:
+    """Go through the records of a binary file, naming each; its last one must end the file."""
+    (count,) = _take(file, _COUNT, f"the number of {kind}s")
+    for number in range(1, count + 1):
+        yield f"{kind} number {number}"
     if file.tell() != files.file_size(file):
         raise ValueError("it does not end with its last record")
 
 
-def _cameras_binary(file: BinaryIO) -> Iterator[CameraRecord]:
-    """Read the records of a ``cameras.bin``."""
-    (count,) = _take(file, _COUNT, "the number of cameras")
-    for number in range(1, count + 1):
-        what = f"the record of camera number {number}"
-        camera_id, model_id, width, height = _take(file, _CAMERA, what)
+def _cameras_binary(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+    for what in _counted(file, "camera"):
+        camera_id, model_id, width, height = _take(file, _CAMERA, f"the record of {what}")
         if not 0 <= model_id < len(_MODEL_NAMES):
             raise ValueError(f"camera {camera_id} has the unknown model number {model_id}")
         model = _MODEL_NAMES[model_id]
-        params = _take(file, f"<{NUM_PARAMS[model]}d", what)
-        yield CameraRecord(camera_id, model, width, height, params)
-    _check_end(file)
+        params = _take(file, f"<{NUM_PARAMS[model]}d", f"the record of {what}")
+        yield camera_id, _camera(model, width, height, params)
 
 
-def _images_binary(file: BinaryIO) -> Iterator[ColmapImage]:
-    """Read the records of an ``images.bin``, passing over the observed points."""
-    (count,) = _take(file, _COUNT, "the number of images")
-    for number in range(1, count + 1):
-        what = f"the record of image number {number}"
-        _, *pose, camera_id = _take(file, _IMAGE, what)
+def _images_binary(file: BinaryIO) -> Iterator[tuple[str, ColmapImage]]:
+    for what in _counted(file, "image"):
+        _, *pose, camera_id = _take(file, _IMAGE, f"the record of {what}")
         start = file.tell()
         name, closed, _ = file.read(_LONGEST_NAME).partition(b"\0")
         if not closed:
-            raise ValueError(f"the name of image number {number} does not end")
+            raise ValueError(f"the name of {what} does not end")
         file.seek(start + len(name) + 1)
-        (points,) = _take(file, _COUNT, what)
+        (points,) = _take(file, _COUNT, f"the record of {what}")
         file.seek(points * _POINT_BYTES, os.SEEK_CUR)
         yield _image(name.decode("utf-8", "surrogateescape"), camera_id, pose)
-    _check_end(file)
 
 
-def _cameras_text(file: BinaryIO) -> Iterator[CameraRecord]:
-    """Read the records of a ``cameras.txt``."""
-    for number, line in _lines(file):
-        if not line or line.startswith("#"):
-            continue
+def _cameras_text(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in _content(_lines(file)):
         words = line.split(maxsplit=4 + max(NUM_PARAMS.values()))
         try:
             camera_id, width, height = int(words[0]), int(words[2]), int(words[3])
@@ -394,22 +367,19 @@ def _cameras_text(file: BinaryIO) -> Iterator[CameraRecord]:
             raise ValueError(f"line {number} is not {_CAMERA_LINE}") from None
         if min(camera_id, width, height) < 0:
             raise ValueError(f"line {number} has a negative id or size")
-        yield CameraRecord(camera_id, words[1], width, height, params)
+        yield camera_id, _camera(words[1], width, height, params)
 
 
-def _images_text(file: BinaryIO) -> Iterator[ColmapImage]:
-    """Read the records of an ``images.txt``: two lines each, the second of observed points."""
+def _images_text(file: BinaryIO) -> Iterator[tuple[str, ColmapImage]]:
     lines = _lines(file)
-    for number, line in lines:
-        if not line or line.startswith("#"):
-            continue
+    for number, line in _content(lines):
         # A name may have spaces, so it is all that is left of the line.
         words = line.split(maxsplit=9)
         try:
             pose, camera_id, name = tuple(map(float, words[1:8])), int(words[8]), words[9]
         except (ValueError, IndexError):
             raise ValueError(f"line {number} is not {_IMAGE_LINE}") from None
-        # The line of points is empty for an image without any, so its content cannot identify it.
+        # The next line has the observed points; it is empty for an image without any.
         below, points = next(lines, (number + 1, ""))
         if sum(1 for _ in re.finditer(r"\S+", points)) % 3:
             raise ValueError(f"line {below} is not a list of POINTS2D[] as (X, Y, POINT3D_ID)")
@@ -417,11 +387,13 @@ def _images_text(file: BinaryIO) -> Iterator[ColmapImage]:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yield the lines with their numbers, from 1, without the space around them."""
-    for number, line in enumerate(iter(lambda: file.readline(files.LONGEST_LINE), b""), 1):
-        if len(line) == files.LONGEST_LINE:
-            raise ValueError(f"line {number} is longer than {files.LONGEST_LINE} bytes")
-        if b"\0" in line:
+    """Go through lines and their numbers, without the space around them."""
+    for number, line in files.read_lines(file, "surrogateescape"):
+        if "\0" in line:
             raise ValueError(f"line {number} is not text")
-        text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-        yield number, text.decode("utf-8", "surrogateescape").strip()
+        yield number, line.strip()
+
+
+def _content(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Skip empty lines and comments."""
+    return ((number, line) for number, line in lines if line and not line.startswith("#"))

@@ -112,7 +112,8 @@ def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]
     try:
         yield
     except errors as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        said = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        reason = " ".join(said.split()) or type(error).__name__
         raise unreadable(path, want, reason, error) from error
 
 
@@ -169,19 +170,19 @@ def output_folder(path: object, name: str = "out") -> Path:
 def _try_writing(folder: Path) -> None:
     """Raise `OSError` if files cannot be written to a folder: permissions and quotas differ."""
     probe = f".{os.urandom(16).hex()}.tmp"
-    place: Path = folder
-    if any(len(os.fsencode(part)) > LONGEST_NAME for part in folder.parts):
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    while not is_remote(folder) and not (place.exists() or place.is_symlink()):
-        place = place.parent
-    if place.is_file() or not (is_remote(folder) or place.is_dir()):
-        raise FileExistsError(errno.EEXIST, f"{str(place)!r} is a file")
     if is_remote(folder):
+        if folder.is_file():
+            raise FileExistsError(errno.EEXIST, "it is a file")
         write_remote(folder / probe, b"")
         (folder / probe).unlink()
-    else:
-        (place / probe).mkdir()
-        (place / probe).rmdir()
+        return
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in folder.parts):
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    place = next(p for p in (folder, *folder.parents) if p.exists() or p.is_symlink())
+    if not place.is_dir():
+        raise FileExistsError(errno.EEXIST, f"{str(place)!r} is a file")
+    (place / probe).mkdir()
+    (place / probe).rmdir()
 
 
 def output_file(path: object, name: str) -> Path:
@@ -286,6 +287,16 @@ def read_text(path: object, want: str) -> str:
     data = read_bytes(path, want, "text_mb")
     with reading(path, want, ValueError):
         return data.decode("utf-8-sig")
+
+
+def read_lines(file: BinaryIO, errors: str = "strict") -> Iterator[tuple[int, str]]:
+    """Go through the lines of a text in UTF-8 and their numbers, without their ends."""
+    # Lines end at "\n" alone: file names may contain other separators.
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), 1):
+        if len(line) == LONGEST_LINE:
+            raise ValueError(f"line {number} is longer than {LONGEST_LINE:,} bytes")
+        text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        yield number, text.decode("utf-8", errors).removesuffix("\n").removesuffix("\r")
 
 
 # -------------------------------------------------------------------------------- writing
@@ -481,58 +492,39 @@ def read_npz(
         for name in wanted:
             entry = archive.getinfo(f"{name}.npy")
             with archive.open(entry) as file:
-                numbers += _array_size(file, name, entry.file_size, objects)
-                check_size(numbers)
-                arrays[name] = _read_array(file, objects)
+                arrays[name] = _read_array(file, name, entry.file_size, numbers, objects)
                 file.read(1)  # compares the checksum
+            numbers += arrays[name].size
         return arrays
 
 
 def read_npy(data: bytes) -> NDArray[Any]:
     """Read the array of an .npy file without pickles; a damaged one is a `ValueError`."""
-    file = BytesIO(data)
     try:
-        check_size(_array_size(file, "its array", len(data), None))
-        return _read_array(file, None)
+        return _read_array(BytesIO(data), "its array", len(data))
     except _DAMAGE as error:
         raise ValueError(f"it cannot be read: {error}") from error
 
 
-def _array_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _read_array(
+    file: Any, name: str, size: int, before: int = 0, objects: Callable[[bytes], Any] | None = None
+) -> NDArray[Any]:
+    """Read an array of at most `size` bytes, after others of `before` numbers."""
     formats = np.lib.format
     first = formats.read_magic(file) == (1, 0)
     read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
     shape, _, dtype = read(file)
-    return shape, dtype
-
-
-def _array_size(file: Any, name: str, size: int, objects: object) -> int:
-    """Return the numbers of an array that its header declares, before it is read."""
-    shape, dtype = _array_header(file)
+    numbers = size // 8 if dtype.hasobject else math.prod(map(abs, shape))
+    check_size(before + numbers)
     if dtype.hasobject:
         if objects is None or dtype.kind != "O":
             raise ValueError(f"{name!r} holds Python objects, which are not read")
-        return size // 8
-    numbers = math.prod(map(abs, shape))
+        return objects(file.read(size))  # type: ignore[no-any-return]
     if numbers * dtype.itemsize > size:
         raise ValueError(f"{name!r} declares more numbers than it has")
-    return numbers
-
-
-def _read_array(file: Any, objects: Callable[[bytes], NDArray[Any]] | None) -> NDArray[Any]:
     file.seek(0)
-    if objects is not None and _array_header(file)[1].hasobject:
-        return objects(file.read(limit("array_mb") * _MEGABYTE))
-    file.seek(0)
-    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    array: NDArray[Any] = formats.read_array(file, allow_pickle=False)
     return array
-
-
-def as_text(array: NDArray[Any]) -> str:
-    """Return the text of an array that holds one."""
-    if array.shape != () or array.dtype.kind != "U":
-        raise ValueError("it has numbers in place of a text")
-    return str(array)
 
 
 def read_h5(group: Any, name: str) -> NDArray[Any] | None:

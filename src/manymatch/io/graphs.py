@@ -7,6 +7,8 @@ several sources, ``source``.
 from __future__ import annotations
 
 import dataclasses
+import io
+from array import array
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 HEADER = "left_idx,right_idx,x1,y1,x2,y2,similarity,k"
 CSV = f"an association CSV with the header {HEADER}"
 _SOURCED = f"{HEADER},source"
-_Row = tuple[int, int, float, float, float, float, float, int, str]
 
 _PLAIN = "an .npz file with points0, points1 (or points2D, points3D) and edges"
 # Names of the points of a file of arrays: of two images or clouds, or of an image and a map.
@@ -46,8 +47,7 @@ _FILE = "a graph file written by AssociationGraph.save"
 _OTHER_FILE = "it is an .npz file of something else"
 _WANT = (
     "a graph file (.npz), an .npz with points0, points1 and edges, an association CSV, an .npz of "
-    "matches (ours or SuperGlue's), an hloc "
-    ".h5, a COLMAP database or an .npy of matches"
+    "matches (ours or SuperGlue's), an hloc .h5, a COLMAP database or an .npy of matches"
 )
 # More than the first bytes of any kind.
 _MAGIC_BYTES = 64
@@ -128,8 +128,7 @@ def load_graph(
         if (value is None) == (argument in needed):
             rule = "given" if value is None else "left out"
             raise ValueError(f"{argument} must be {rule} for {kind} files, got {value!r:.60}")
-    graph: AssociationGraph = _READERS[kind](path, *(given[argument] for argument in needed))
-    return graph
+    return _READERS[kind](path, *(given[argument] for argument in needed))
 
 
 def _kind(path: object) -> str:
@@ -148,14 +147,11 @@ def _kind(path: object) -> str:
     for kind, wanted in _MEMBERS:
         if set(wanted) <= names:
             return kind
-    raise files.unreadable(path, _WANT, "it is an .npz file of something else")
+    raise files.unreadable(path, _WANT, _OTHER_FILE)
 
 
 def _read_plain(path: object) -> AssociationGraph:
-    """Make a graph of the arrays of an .npz file, in edge order.
-
-    Without ranks the order is that of the file.
-    """
+    """Make a graph of the arrays of an .npz file, in edge order or, without ranks, its own."""
     data = files.read_bytes(path, _PLAIN)
     names = files.npz_names(data, path, _PLAIN)
     points = next(points for points in _PLAIN_POINTS if set(points) <= names)
@@ -207,23 +203,17 @@ def read_associations_csv(
     with_ids
         Return ``(graph, ids0, ids1)`` with the ids, (n0,) and (n1,) int64, of the vertices.
     """
-    rows = _parse(files.read_bytes(path, CSV, "text_mb"), path)
-    found = dict.fromkeys(row[8] for row in rows if row[8])
-    number = {name: k for k, name in enumerate(found)}
-    if not number:
-        rows.sort(key=lambda row: (row[7], -row[6], row[0], row[1]))
-    else:
-        rows.sort(key=lambda row: row[7])
-    with files.reading(path, CSV, ValueError, OverflowError):
-        ids0, points0, left = _vertices([(row[0], row[2], row[3]) for row in rows])
-        ids1, points1, right = _vertices([(row[1], row[4], row[5]) for row in rows])
-        edges = np.stack([left, right], axis=1)
-        similarity, rank = [row[6] for row in rows], [row[7] for row in rows]
-        further: dict[str, Any] = {}
-        if number:
-            source = [number.get(row[8], -1) for row in rows]
-            further = {"source": source, "source_names": list(number)}
-        graph = AssociationGraph(points0, points1, edges, similarity, rank, **further)
+    data = files.read_bytes(path, CSV, "text_mb")
+    with files.reading(path, CSV, ValueError):
+        whole, real, names = _parse(data)
+        keys = (whole[:, 2],) if names else (whole[:, 1], whole[:, 0], -real[:, 4], whole[:, 2])
+        order = np.lexsort(keys)
+        (left, right, rank, source), real = whole[order].T, real[order]
+        ids0, points0, left = _vertices(left, real[:, :2])
+        ids1, points1, right = _vertices(right, real[:, 2:4])
+        edges, values = np.stack([left, right], axis=1), (real[:, 4], rank)
+        further = {"source": source, "source_names": names} if names else {}
+        graph = AssociationGraph(points0, points1, edges, *values, **further)
     return (graph, ids0, ids1) if with_ids else graph
 
 
@@ -262,55 +252,43 @@ def write_associations_csv(graph: GraphLike, path: str | os.PathLike[str]) -> No
         strict=True,
     )
     header = HEADER if graph.source is None else _SOURCED
-    text = "\n".join([header, *(",".join(map(str, row)) for row in columns), ""]).encode()
-    files.write_whole(path, lambda file: file.write(text))
+    files.write_text(path, "\n".join([header, *(",".join(map(str, row)) for row in columns), ""]))
 
 
-def _parse(data: bytes, path: object) -> list[_Row]:
-    """Parse all lines; the error names the first line that cannot be read."""
-    try:
-        lines = data.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise files.unreadable(path, CSV, "it is not text") from error
-    header = lines[0].replace(" ", "") if lines else ""
+def _parse(data: bytes) -> tuple[IndexArray, FloatArray, list[str]]:
+    """Return columns (E, 4) i, j, k and source, (E, 5) x1, y1, x2, y2 and similarity, and names."""
+    lines = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig")
+    header = next(lines, "").replace(" ", "").strip()
     if header not in (HEADER, _SOURCED):
-        raise files.unreadable(path, CSV, "it has another header")
-    if not data.endswith((b"\n", b"\r")) and len(lines) > 1:
-        raise files.unreadable(path, CSV, "its last line is cut off: it has no line end")
-    rows: list[_Row] = []
-    for number, line in enumerate(lines[1:], 2):
+        raise ValueError("it has another header")
+    # Numbers take eight bytes each here, and several times that as objects.
+    whole, real, names = array("q"), array("d"), dict[str, int]()
+    for number, line in enumerate(lines, 2):
+        if not line.endswith("\n"):
+            raise ValueError("its last line is cut off: it has no line end")
         try:
-            values = line if header == _SOURCED else f"{line},"
-            i, j, x1, y1, x2, y2, similarity, k, source = values.split(",")
-            point0, point1 = (float(x1), float(y1)), (float(x2), float(y2))
-            row = (_id(i), _id(j), *point0, *point1, float(similarity), int(k), source)
-        except ValueError as error:
-            raise files.unreadable(path, CSV, f"line {number}: {error}") from error
-        rows.append(row)
-    return rows
+            row = line[:-1] if header == _SOURCED else f"{line[:-1]},"
+            i, j, x1, y1, x2, y2, similarity, k, source = row.split(",")
+            place = names.setdefault(source, len(names)) if source else -1
+            whole.extend((int(i), int(j), int(k), place))
+            real.extend(map(float, (x1, y1, x2, y2, similarity)))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"line {number}: {error}") from error
+    ids = np.array(whole).reshape(-1, 4)
+    if (bad := ids[:, :2] < 0).any():
+        raise ValueError(f"line {2 + int(np.argmax(bad.any(axis=1)))}: an id is negative")
+    return ids, np.array(real).reshape(-1, 5), list(names)
 
 
-def _id(text: str) -> int:
-    """Parse the id of a keypoint."""
-    number = int(text)
-    if number < 0:
-        raise ValueError("an id is negative")
-    return number
-
-
-def _vertices(ends: list[tuple[int, float, float]]) -> tuple[IndexArray, FloatArray, IndexArray]:
+def _vertices(ids: IndexArray, points: FloatArray) -> tuple[IndexArray, FloatArray, IndexArray]:
     """Distinct ids, their points and the vertex of every edge's end."""
-    points: dict[int, tuple[float, float]] = {}
-    for number, x, y in ends:
-        if points.setdefault(number, (x, y)) != (x, y):
-            raise ValueError(f"keypoint {number} has two positions, {points[number]} and {(x, y)}")
-    ids = sorted(points)
-    place = {number: vertex for vertex, number in enumerate(ids)}
-    return (
-        np.array(ids, dtype=np.int64),
-        np.array([points[number] for number in ids], dtype=np.float64).reshape(-1, 2),
-        np.array([place[end[0]] for end in ends], dtype=np.int64),
-    )
+    distinct, first, vertex = np.unique(ids, return_index=True, return_inverse=True)
+    one = points[first]
+    if (moved := (points != one[vertex]).any(axis=1)).any():
+        k = int(np.argmax(moved))
+        both = f"{one[vertex[k]].tolist()} and {points[k].tolist()}"
+        raise ValueError(f"keypoint {ids[k]} has two positions, {both}")
+    return distinct, one, vertex
 
 
 _MAGIC = {

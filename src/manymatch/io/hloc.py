@@ -122,7 +122,7 @@ def _keypoints(path: object, name: str) -> NDArray[Any]:
 
 
 def _matches(path: object, name0: str, name1: str) -> tuple[tuple[Any, ...], bool]:
-    """Partners, scores, sources and their names; whether the pair is stored the other way round."""
+    """Return partners, scores, sources with names; whether the images are stored exchanged."""
     with _open(path, MATCHES) as file:
         present, former = zip(pair_names(name0, name1), pair_names(name1, name0), strict=True)
         for name, swapped in zip((*present, *former), (False, True) * 2, strict=True):
@@ -133,7 +133,7 @@ def _matches(path: object, name0: str, name1: str) -> tuple[tuple[Any, ...], boo
         raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
 
-def _sources(file: Any, name: str) -> tuple[NDArray[Any] | None, list[str]]:
+def _sources(file: Any, name: str) -> tuple[NDArray[Any] | None, list[str] | None]:
     """Read sources of a pair's matches and their names; without names it is something else."""
     found = files.read_h5(file, name)
     try:
@@ -141,7 +141,7 @@ def _sources(file: Any, name: str) -> tuple[NDArray[Any] | None, list[str]]:
         names = list(map(str, json.loads(text))) if isinstance(text, str) else []
     except (TypeError, KeyError, RuntimeError, RecursionError) as error:
         raise ValueError(f"the names of its sources cannot be read: {error}") from error
-    return (found, names) if names else (None, [])
+    return (found, names) if names else (None, None)
 
 
 class HlocWriter(PairWriter):
@@ -225,11 +225,11 @@ class HlocWriter(PairWriter):
 
     def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
         group = self._matches.create_group(pair_names(image0.name, image1.name)[0])
-        partner, confidence = pair.partners(), pair.partner_confidence()
+        partner, confidence = pair.partners(), pair.per_keypoint(pair.confidence, 0.0)
         group["matches0"] = partner.astype(np.int32)
         scores = partner != UNMATCHED if confidence is None else confidence
         group["matching_scores0"] = scores.astype(np.float32)
-        source = pair.partner_source()
+        source = pair.per_keypoint(pair.source, UNMATCHED)
         if source is not None:
             group[_SOURCE] = source
             group[_SOURCE].attrs["names"] = json.dumps(pair.source_names)

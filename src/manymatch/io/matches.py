@@ -6,34 +6,20 @@ The schema of matches.npz is described in `write_matches_npz`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from manymatch._validate import (
-    FloatArray,
-    IndexArray,
-    count,
-    float_array,
-    int_array,
-    real,
-    refusal,
-)
+from manymatch._validate import FloatArray, IndexArray, count, float_array, int_array, real, refusal
 from manymatch.geometry.pose import RelativePose
-from manymatch.graph import (
-    AssociationGraph,
-    checked_names,
-    checked_points,
-    checked_source,
-)
+from manymatch.graph import AssociationGraph, checked_names, checked_points, checked_source
 from manymatch.io import files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
     from manymatch.geometry.camera import Camera
@@ -84,10 +70,8 @@ class PairMatches:
     cameras : pair of Camera, optional
         The cameras of this pose, if they differ from those of the images: a focal length that is
         estimated from one pair may differ from that of another pair.
-    source : (M,) array_like of integers, optional
-        Which feature or matcher each match comes from, from 0, as in `AssociationGraph`.
-    inlier_source : (I,) array_like of integers, optional
-        The same of the inliers.
+    source, inlier_source : (M,) and (I,) array_like of integers, optional
+        Which feature or matcher each match and each inlier comes from, from 0.
     source_names : sequence of str, optional
         Names of the sources; by default "0", "1" and so on.
 
@@ -124,17 +108,15 @@ class PairMatches:
         return pair
 
     def __post_init__(self) -> None:
-        def put(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
+        put = functools.partial(object.__setattr__, self)
         for name in ("keypoints0", "keypoints1"):
             put(name, checked_points(getattr(self, name), name))
         put("matches", self._index_pairs(self.matches, "matches"))
-        values, count = np.unique(self.matches[:, 0], return_counts=True)
+        values, times = np.unique(self.matches[:, 0], return_counts=True)
         if len(values) != len(self.matches):
             raise ValueError(
                 "matches must hold every keypoint of image 0 once at most, "
-                f"got {values[np.argmax(count)]} in column 0 {count.max()} times"
+                f"got {values[np.argmax(times)]} in column 0 {times.max()} times"
             )
         if self.confidence is not None:
             number = len(self.matches)
@@ -146,96 +128,78 @@ class PairMatches:
             raise refusal("pose", "a RelativePose or None", self.pose)
         if not isinstance(self.alternatives, Iterable):
             raise refusal("alternatives", "an iterable of AlternativePose", self.alternatives)
-        put("alternatives", tuple(map(self._alternative, enumerate(self.alternatives))))
-        edges = {"source": self.matches, "inlier_source": self.inliers}
-        for name, pairs in edges.items():
-            if getattr(self, name) is not None:
-                length = 0 if pairs is None else len(pairs)
-                put(name, checked_source(getattr(self, name), length, name))
-        known = [array for array in (self.source, self.inlier_source) if array is not None]
+        others = enumerate(self.alternatives)
+        put("alternatives", tuple(self._alternative(f"alternatives[{k}]", a) for k, a in others))
+        known = []
+        for name, pairs in (("source", self.matches), ("inlier_source", self.inliers)):
+            if (value := getattr(self, name)) is not None:
+                known.append(checked_source(value, 0 if pairs is None else len(pairs), name))
+                put(name, known[-1])
         every = np.concatenate(known) if known else None
         put("source_names", checked_names(self.source_names or None, every))
 
-    def _alternative(self, numbered: tuple[int, object]) -> AlternativePose:
-        """Check one of the alternatives."""
-        name = f"alternatives[{numbered[0]}]"
-        if not isinstance(numbered[1], tuple) or len(numbered[1]) != 3:
-            raise refusal(name, "an AlternativePose", numbered[1])
-        pose, probability, matches = numbered[1]
-        if not isinstance(pose, RelativePose):
-            raise refusal(f"{name}.pose", "a RelativePose", pose)
+    def _alternative(self, name: str, value: object) -> AlternativePose:
+        if not isinstance(value, tuple) or len(value) != 3:
+            raise refusal(name, "an AlternativePose", value)
+        if not isinstance(value[0], RelativePose):
+            raise refusal(f"{name}.pose", "a RelativePose", value[0])
+        probability = real(value[1], f"{name}.probability", 0.0, 1.0, closed=True)
         return AlternativePose(
-            pose,
-            real(probability, f"{name}.probability", 0.0, 1.0, closed=True),
-            self._index_pairs(matches, f"{name}.matches"),
+            value[0], probability, self._index_pairs(value[2], f"{name}.matches")
         )
 
     def _index_pairs(self, value: object, name: str) -> IndexArray:
         """Check an (M, 2) array of indices into both sets of keypoints."""
         pairs = int_array(value, name, "an (M, 2) array of indices", (None, 2))
-        if len(pairs) and pairs.min() < 0:
-            row = int(np.argmin(pairs.min(axis=1)))
-            raise ValueError(
-                f"{name} must hold indices from 0, got {pairs[row].tolist()} in row {row}"
-            )
         for side, points in enumerate((self.keypoints0, self.keypoints1)):
-            if len(pairs) and pairs[:, side].max() >= len(points):
-                row = int(np.argmax(pairs[:, side]))
+            bad = (pairs[:, side] < 0) | (pairs[:, side] >= len(points))
+            if bad.any():
+                row = int(np.argmax(bad))
                 raise ValueError(
                     f"{name} must hold indices into the {len(points)} rows of keypoints{side} in "
                     f"column {side}, got {pairs[row, side]} in row {row}"
                 )
         return pairs
 
-    def partners(self) -> IndexArray:
-        """Partner in image 1 of every keypoint of image 0, (N0,), -1 without one."""
-        partner = np.full(len(self.keypoints0), UNMATCHED, dtype=np.int64)
-        partner[self.matches[:, 0]] = self.matches[:, 1]
-        return partner
-
-    def partner_confidence(self) -> FloatArray | None:
-        """Confidence of the match of every keypoint of image 0, (N0,), 0 without one."""
-        confidence: FloatArray | None = self._per_keypoint(self.confidence, 0.0)
-        return confidence
-
-    def partner_source(self) -> NDArray[np.int32] | None:
-        """Source of the match of every keypoint of image 0, (N0,), -1 without one."""
-        source: NDArray[np.int32] | None = self._per_keypoint(self.source, UNMATCHED)
-        return source
-
-    def _per_keypoint(self, per_match: NDArray[Any] | None, missing: float) -> Any:
+    def per_keypoint(self, per_match: NDArray[Any] | None, missing: float) -> NDArray[Any] | None:
+        """Spread values of matches to the keypoints of image 0, (N0,); `missing` without match."""
         if per_match is None:
             return None
         values = np.full(len(self.keypoints0), missing, dtype=per_match.dtype)
         values[self.matches[:, 0]] = per_match
         return values
 
+    def partners(self) -> IndexArray:
+        """Partner in image 1 of every keypoint of image 0, (N0,), -1 without one."""
+        return self.per_keypoint(self.matches[:, 1], UNMATCHED)  # type: ignore[return-value]
+
     def write_npz(self, path: str | os.PathLike[str]) -> None:
         """Write everything but `cameras` as `write_matches_npz` does."""
-        confidence = self.partner_confidence()
-        content: dict[str, Any] = {
+        confidence = None if self.confidence is None else self.confidence.astype(np.float32)
+        content = {
             "keypoints0": self.keypoints0,
             "keypoints1": self.keypoints1,
             "matches": self.matches,
             "matches0": self.partners(),
-            "match_confidence": None if confidence is None else confidence.astype(np.float32),
+            "match_confidence": self.per_keypoint(confidence, 0.0),
             "pose": None if self.pose is None else self.pose.matrix(),
             "inliers": self.inliers,
             "config": None if self.config is None else np.array(to_json(self.config, "config")),
-            **alternative_arrays(self.alternatives),
+            **_alternative_arrays(self.alternatives),
             "match_source": self.source,
             "inlier_source": self.inlier_source,
             "source_names": np.array(self.source_names) if self.source_names else None,
         }
-        content = {name: value for name, value in content.items() if value is not None}
-        files.write_npz(path, content)
+        files.write_npz(path, {name: a for name, a in content.items() if a is not None})
 
     def graph(self) -> AssociationGraph:
         """Make a graph of the matches; the confidence, if there is any, is its similarity."""
-        matches = self.partners(), self.partner_confidence(), self.partner_source()
-        return graph_from_partners(
-            self.keypoints0, self.keypoints1, *matches, source_names=self.source_names
-        )
+        names = self.source_names or None
+        order = np.argsort(self.matches[:, 0])
+        source = None if self.source is None else self.source[order]
+        score = None if self.confidence is None else self.confidence[order]
+        points, edges = (self.keypoints0, self.keypoints1), self.matches[order]
+        return scored_graph(*points, edges, score, source=source, source_names=names)
 
 
 # ----------------------------------------------------------------------------- matches.npz
@@ -283,26 +247,24 @@ def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
     """Read a file of `write_matches_npz`."""
     data = files.read_bytes(path, MATCHES_NPZ)
     arrays = files.read_npz(data, path, MATCHES_NPZ, MATCHES_ARRAYS, _OPTIONAL_ARRAYS)
-    with files.reading(path, MATCHES_NPZ, ValueError, RecursionError):
-        points = arrays["keypoints0"], arrays["keypoints1"]
-        matches = PairMatches(*points, arrays["matches"])
-        if not np.array_equal(matches.partners(), arrays["matches0"]):
+    with files.reading(path, MATCHES_NPZ, ValueError, TypeError, RecursionError):
+        pair = PairMatches(*(arrays[name] for name in ("keypoints0", "keypoints1", "matches")))
+        if not np.array_equal(pair.partners(), arrays["matches0"]):
             raise ValueError("its matches and matches0 differ")
         confidence = arrays.get("match_confidence")
         if confidence is not None:
-            count = len(matches.keypoints0)
-            want = f"an array of {count} numbers"
-            values = float_array(confidence, "match_confidence", want, (count,))
-            confidence = values[matches.matches[:, 0]]
+            number = len(pair.keypoints0)
+            want = f"an array of {number} numbers"
+            confidence = float_array(confidence, "match_confidence", want, (number,))
+            confidence = confidence[pair.matches[:, 0]]
         names = arrays.get("source_names")
-        return PairMatches(
-            *points,
-            matches.matches,
-            confidence,
-            _pose_of(arrays["pose"]) if "pose" in arrays else None,
-            arrays.get("inliers"),
-            json.loads(files.as_text(arrays["config"])) if "config" in arrays else None,
-            alternatives_of(arrays),
+        return dataclasses.replace(
+            pair,
+            confidence=confidence,
+            pose=_pose_of(arrays["pose"]) if "pose" in arrays else None,
+            inliers=arrays.get("inliers"),
+            config=json.loads(arrays["config"].item()) if "config" in arrays else None,
+            alternatives=_alternatives_of(arrays),
             source=arrays.get("match_source"),
             inlier_source=arrays.get("inlier_source"),
             source_names=() if names is None else names.tolist(),
@@ -314,18 +276,19 @@ def _pose_of(array: object) -> RelativePose:
     return RelativePose(matrix[:3, :3], matrix[:3, 3])
 
 
-def alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
-    """Return the arrays of `write_matches_npz` for alternatives; none if there are none."""
+def _alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
     if not alternatives:
         return {}
-    poses = np.stack([pose.matrix() for pose, _, _ in alternatives])
-    probability = np.array([probability for _, probability, _ in alternatives])
-    matches = [np.insert(pairs, 0, k, axis=1) for k, (_, _, pairs) in enumerate(alternatives)]
-    return dict(zip(ALTERNATIVE_ARRAYS, (poses, probability, np.concatenate(matches)), strict=True))
+    poses, probability, matches = zip(*alternatives, strict=True)
+    arrays = (
+        np.stack([pose.matrix() for pose in poses]),
+        np.array(probability),
+        np.concatenate([np.insert(pairs, 0, k, axis=1) for k, pairs in enumerate(matches)]),
+    )
+    return dict(zip(ALTERNATIVE_ARRAYS, arrays, strict=True))
 
 
-def alternatives_of(named: Mapping[str, Any]) -> tuple[AlternativePose, ...]:
-    """Read the alternatives that `alternative_arrays` wrote."""
+def _alternatives_of(named: Mapping[str, Any]) -> tuple[AlternativePose, ...]:
     arrays = [named[name] for name in ALTERNATIVE_ARRAYS if name in named]
     if not arrays:
         return ()
@@ -368,10 +331,7 @@ def graph_from_matches(
     columns = 3 if np.ndim(matches) == 2 and np.shape(matches)[1] == 3 else 2
     array = float_array(matches, "matches", want, (None, columns))
     edges = int_array(array[:, :2], "matches", want, (None, 2))
-    if columns == 2:
-        return AssociationGraph(points0, points1, edges)
-    order = _by_score(edges, array[:, 2].astype(np.float32))
-    return AssociationGraph(points0, points1, edges[order], array[order, 2])
+    return scored_graph(points0, points1, edges, array[:, 2] if columns == 3 else None)
 
 
 def graph_from_partners(
@@ -380,31 +340,45 @@ def graph_from_partners(
     partner: ArrayLike,
     score: ArrayLike | None,
     source: ArrayLike | None = None,
-    source_names: Sequence[str] = (),
+    source_names: Sequence[str] | None = None,
 ) -> AssociationGraph:
     """Make a graph of the partner in image 1, or -1, of every keypoint of image 0.
 
-    Edges are by decreasing score, i and j, or by i if there are no scores. `source` is that of the
-    match of every keypoint of image 0.
+    Edges are by decreasing score, i and j, or by i if there are no scores. `score` and `source` are
+    those of the match of every keypoint of image 0.
     """
-    count = len(checked_points(points0, "points0"))
-    index = int_array(partner, "matches", f"an array of {count} indices or -1", (count,))
+    number = len(checked_points(points0, "points0"))
+    index = int_array(partner, "matches", f"an array of {number} indices or -1", (number,))
     if index.size and index.min() < UNMATCHED:
         row = int(np.argmin(index))
         raise ValueError(f"matches must hold indices or -1, got {index[row]} in row {row}")
     left = np.flatnonzero(index >= 0)
-    edges = np.stack([left, index[left]], axis=1)
-    value, order = None, np.arange(len(edges))
     if score is not None:
-        want = f"an array of {count} numbers"
-        value = float_array(score, "match_confidence", want, (count,), finite=False)[left]
-        order = _by_score(edges, value.astype(np.float32))
-        value = value[order]
-    further: dict[str, Any] = {}
+        want = f"an array of {number} numbers"
+        score = float_array(score, "match_confidence", want, (number,), finite=False)[left]
     if source is not None:
-        own = int_array(source, "source", f"an array of {count} whole numbers", (count,))[left]
-        further = {"source": own[order], "source_names": list(source_names) or None}
-    return AssociationGraph(points0, points1, edges[order], value, **further)
+        source = int_array(source, "source", f"an array of {number} whole numbers", (number,))[left]
+    edges = np.stack([left, index[left]], axis=1)
+    names = None if source is None else source_names
+    return scored_graph(points0, points1, edges, score, source=source, source_names=names)
+
+
+def scored_graph(
+    points0: ArrayLike,
+    points1: ArrayLike,
+    edges: IndexArray,
+    score: NDArray[Any] | None,
+    source: NDArray[Any] | None = None,
+    source_names: Sequence[str] | None = None,
+) -> AssociationGraph:
+    """Make a graph with edges by decreasing score, i and j; without scores as they are given."""
+    if score is not None:
+        order = np.lexsort((edges[:, 1], edges[:, 0], -score.astype(np.float32)))
+        edges, score = edges[order], score[order]
+        source = None if source is None else source[order]
+    return AssociationGraph(
+        points0, points1, edges, score, source=source, source_names=source_names
+    )
 
 
 def read_superglue(path: str | os.PathLike[str]) -> AssociationGraph:
@@ -421,11 +395,6 @@ def read_superglue(path: str | os.PathLike[str]) -> AssociationGraph:
             for k in (0, 1)
         )
         return graph_from_partners(first, second, arrays["matches"], arrays["match_confidence"])
-
-
-def _by_score(edges: IndexArray, score: np.ndarray[tuple[int], np.dtype[np.float32]]) -> IndexArray:
-    """Order of edges by decreasing score, i and j."""
-    return np.lexsort((edges[:, 1], edges[:, 0], -score)).astype(np.int64)
 
 
 # ------------------------------------------------------------------------------- pose JSON
@@ -480,10 +449,7 @@ def read_pose_json(path: str | os.PathLike[str]) -> RelativePose | None:
 
 
 def to_json(value: object, name: str, indent: int | None = None, **how: Any) -> str:
-    """Write a value as JSON; what has no exact place there is refused under `name`.
-
-    `how` are further arguments of `json.dumps`.
-    """
+    """Write a value by `json.dumps`; values without an exact place in JSON are refused."""
     try:
         return json.dumps(value, indent=indent, allow_nan=False, **{"default": _plain, **how})
     except (ValueError, TypeError, RecursionError) as error:

@@ -24,12 +24,12 @@ from manymatch._validate import (
 )
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.files import (
-    LONGEST_LINE,
     as_folder,
     as_path,
     check_size,
     limit,
     open_regular,
+    read_lines,
     reading,
     too_large,
 )
@@ -286,9 +286,12 @@ def read_pairs(path: object, images: object) -> PairList:
     remote = is_remote(folder)
     names: dict[str, int] = {}
     indices, turns, numbers, rows = array("i"), array("b"), array("d"), array("i")
-    with reading(as_path(path), _WANT, OSError, ValueError, MemoryError):
+    source, wrong = as_path(path), (OSError, ValueError, MemoryError)
+    with reading(source, _WANT, *wrong), open_regular(source) as file:
         most, letters = limit("records"), limit("text_mb") * 1_000_000
-        for number, line in _lines(as_path(path)):
+        for number, line in read_lines(file):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
             try:
                 line_names, more = _columns(line)
                 if remote:
@@ -320,26 +323,6 @@ def read_pairs(path: object, images: object) -> PairList:
         np.array(numbers).reshape(-1, _NUMBERS),
         np.array(rows, dtype=np.int32) if numbers else None,
     )
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Go through the lines that are neither empty nor comments, with their numbers."""
-    number = 0
-    with open_regular(path) as file:
-        # Only at ends of lines: file names may contain other separators.
-        while data := file.readline(LONGEST_LINE):
-            number += 1
-            try:
-                line = data.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"it is not UTF-8 text: {error.reason}") from error
-            if len(data) == LONGEST_LINE:
-                raise ValueError(f"line {number}: it is longer than {LONGEST_LINE:,} bytes")
-            text = line.removesuffix("\n").removesuffix("\r")
-            if text.strip() and not text.lstrip().startswith("#"):
-                yield number, text
-    if number == 0:
-        raise ValueError("it is empty")
 
 
 def exhaustive_pairs(folder: object) -> PairList:

@@ -7,6 +7,7 @@ afterwards, by this module.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import pickle
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
     from typing import BinaryIO, Self
 
     from numpy.typing import NDArray
@@ -32,14 +34,20 @@ _REFUSED = ("EXT1", "EXT2", "EXT4", "DUP")
 _DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|O8|[SU][0-9]{1,6}")
 _DAMAGE = (
     *(pickle.UnpicklingError, ValueError, TypeError, AttributeError, LookupError, EOFError),
-    *(OverflowError, MemoryError, RecursionError),
+    *(OverflowError, MemoryError, RecursionError, zipfile.BadZipFile, NotImplementedError),
 )
+_NUMPY_NAMES = (
+    *("numpy._core.multiarray._reconstruct", "numpy._core.multiarray.scalar"),
+    *("numpy._core.numeric._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"),
+    *("__builtin__.bytes", "builtins.bytes"),
+)
+_MOST_NAMES = 1000
 
 
 class StandIn:
-    """Stands for an object, and records the arguments and the state that a pickle gives it.
+    """Stands for an object: records the arguments and the state of a pickle, and drops its items.
 
-    Its subclasses stand for classes and functions: one for each name that arrays need.
+    Its subclasses stand for the classes and functions that a pickle names.
     """
 
     __slots__ = ("args", "state")
@@ -56,27 +64,64 @@ class StandIn:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
+    def append(self, item: Any) -> None:
+        """Drop an item, or several."""
 
-_STAND_INS: dict[str, type[StandIn]] = {
-    name: type("StandIn", (StandIn,), {"__slots__": (), "name": name})
-    for name in (
-        *("numpy._core.multiarray._reconstruct", "numpy._core.multiarray.scalar"),
-        *("numpy._core.numeric._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"),
-        *("__builtin__.bytes", "builtins.bytes"),
-    )
-}
+    extend = append
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+class _Ordered(dict[Any, Any]):
+    """Stands for collections.OrderedDict; its attributes are dropped."""
+
+    def __setstate__(self, state: Any) -> None:
+        pass
 
 
 class _Unpickler(pickle.Unpickler):
-    """Hands out stand-ins only."""
+    """Hands out stand-ins: of the given names, or of any with storages of tensors."""
 
-    def find_class(self, module: str, name: str) -> type[StandIn]:
+    def __init__(self, data: bytes, names: Collection[str] | None) -> None:
+        super().__init__(io.BytesIO(data), encoding="latin-1")
+        self._names = names
+        self._found: dict[str, type] = {"collections.OrderedDict": _Ordered}
+
+    def find_class(self, module: str, name: str) -> type:
         """Return the class that stands for a name."""
         # Since NumPy 2 the package core is called _core.
         full = f"{module}.{name}"[:200].replace("numpy.core.", "numpy._core.")
-        if full not in _STAND_INS:
+        if self._names is not None and full not in self._names:
             raise ValueError(f"it wants to use {full!a}, which arrays do not need")
-        return _STAND_INS[full]
+        if full not in self._found:
+            if len(self._found) == _MOST_NAMES:
+                raise ValueError(f"it names more than {_MOST_NAMES} classes and functions")
+            self._found[full] = type("StandIn", (StandIn,), {"__slots__": (), "name": full})
+        return self._found[full]
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Return what a weight file says about the storage of a tensor."""
+        if self._names is not None:
+            raise ValueError("it refers to something outside of it")
+        return pid
+
+
+def _load(data: bytes, names: Collection[str] | None = None) -> Any:
+    if len(data) > LARGEST_PICKLE:
+        raise ValueError(f"its pickle is larger than {LARGEST_PICKLE >> 20} MB")
+    _check(data)
+    return _Unpickler(data, names).load()
+
+
+@contextlib.contextmanager
+def _damaged(what: str) -> Iterator[None]:
+    """Turn errors of damaged files into a `ValueError` of one sentence."""
+    try:
+        yield
+    except _DAMAGE as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{what} cannot be read: {reason}") from error
 
 
 def unpickle(data: bytes) -> Any:
@@ -93,52 +138,8 @@ def unpickle(data: bytes) -> Any:
         If the pickle is damaged, would take much more memory than it has bytes, or names anything
         that arrays do not need.
     """
-    try:
-        if len(data) > LARGEST_PICKLE:
-            raise ValueError(f"it is larger than {LARGEST_PICKLE >> 20} MB")
-        _check(io.BytesIO(data))
-        record = _Unpickler(io.BytesIO(data), encoding="latin-1").load()
-        return _Values(16 * len(data) + (1 << 24)).made(record)
-    except _DAMAGE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"its pickle cannot be read: {reason}") from error
-
-
-class _Ordered(dict[Any, Any]):
-    """Stands for collections.OrderedDict; its attributes are dropped."""
-
-    def __setstate__(self, state: Any) -> None:
-        pass
-
-
-class _Other(StandIn):
-    """Stands for any object beside the tensors; drops items that a pickle gives it."""
-
-    __slots__ = ()
-
-    def append(self, item: Any) -> None:
-        """Drop an item."""
-
-    def extend(self, items: Any) -> None:
-        """Drop items."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-
-class _WeightsUnpickler(pickle.Unpickler):
-    """Hands out stand-ins for any name."""
-
-    def find_class(self, module: str, name: str) -> type:
-        """Return the class that stands for a name."""
-        full = f"{module}.{name}"[:200]
-        if full == "collections.OrderedDict":
-            return _Ordered
-        return type("StandIn", (_Other,), {"__slots__": (), "name": full})
-
-    def persistent_load(self, pid: Any) -> Any:
-        """Return what the file says about the storage of a tensor."""
-        return pid
+    with _damaged("its pickle"):
+        return _Values(16 * len(data) + (1 << 24)).made(_load(data, _NUMPY_NAMES))
 
 
 # Types of the numbers of a storage by the name of its class; bfloat16 is widened to float32.
@@ -166,43 +167,31 @@ def read_weights(file: BinaryIO, key: str | None = None) -> dict[str, NDArray[An
     ValueError
         If the file is damaged, or holds no tensors by name.
     """
-    try:
-        with zipfile.ZipFile(file) as archive:
-            (index,) = (n for n in archive.namelist() if PurePosixPath(n).name == "data.pkl")
-            if archive.getinfo(index).file_size > LARGEST_PICKLE:
-                raise ValueError(f"its index is larger than {LARGEST_PICKLE >> 20} MB")
-            data = archive.read(index)
-            _check(io.BytesIO(data))
-            content = _WeightsUnpickler(io.BytesIO(data), encoding="latin-1").load()
-            content = content if key is None else content[key]
-            folder = PurePosixPath(index).parent / "data"
-            # Tied weights share a storage; a file that repeats one without end is refused.
-            left = 4 * sum(entry.file_size for entry in archive.infolist())
-            tensors = {}
-            for name, value in content.items():
-                if not isinstance(name, str) or (record := _tensor(value)) is None:
-                    raise ValueError(f"its entry {str(name)[:80]!r} is not a tensor")
-                tensors[name] = _values(archive, folder, *record.args[:4])
-                left -= tensors[name].nbytes
-                if left < 0:
-                    raise ValueError("it expands to much more than its size")
-            if not tensors:
-                raise ValueError("there are no tensors by name")
-            return tensors
-    except (*_DAMAGE, zipfile.BadZipFile, NotImplementedError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"its tensors cannot be read: {reason}") from error
+    with _damaged("its tensors"), zipfile.ZipFile(file) as archive:
+        (index,) = (n for n in archive.namelist() if PurePosixPath(n).name == "data.pkl")
+        with archive.open(index) as pickled:
+            content = _load(pickled.read(LARGEST_PICKLE + 1))
+        content = content if key is None else content[key]
+        folder = PurePosixPath(index).parent / "data"
+        # Tied weights share a storage; a file that repeats one without end is refused.
+        left = 4 * sum(entry.file_size for entry in archive.infolist())
+        tensors = {}
+        for name, value in content.items():
+            parameter = getattr(value, "name", "") == "torch._utils._rebuild_parameter"
+            record = value.args[0] if parameter else value
+            tensor = getattr(record, "name", "") == "torch._utils._rebuild_tensor_v2"
+            if not isinstance(name, str) or not tensor:
+                raise ValueError(f"its entry {str(name)[:80]!r} is not a tensor")
+            tensors[name] = _tensor(archive, folder, *record.args[:4])
+            left -= tensors[name].nbytes
+            if left < 0:
+                raise ValueError("it expands to much more than its size")
+        if not tensors:
+            raise ValueError("there are no tensors by name")
+        return tensors
 
 
-def _tensor(value: Any) -> StandIn | None:
-    """Return the record of a tensor or of a parameter; None for anything else."""
-    if isinstance(value, StandIn) and value.name == "torch._utils._rebuild_parameter":
-        value = value.args[0]
-    tensor = isinstance(value, StandIn) and value.name == "torch._utils._rebuild_tensor_v2"
-    return value if tensor else None
-
-
-def _values(
+def _tensor(
     archive: zipfile.ZipFile, folder: PurePosixPath, storage: Any, start: int, shape: Any, step: Any
 ) -> NDArray[Any]:
     """Make the array of a tensor; its storage must hold every number that the shape reaches."""
@@ -225,12 +214,12 @@ def _values(
     return array.copy()
 
 
-def _check(file: BinaryIO) -> None:
+def _check(data: bytes) -> None:
     """Refuse a pickle that makes the unpickler take much memory, time or stack."""
     # On the stack: 0 for a mark, else what hashing the value costs, which doubles with each level.
     stack: list[int] = []
     memo: dict[int, int] = {}
-    for number, (op, argument, _) in enumerate(pickletools.genops(file)):
+    for number, (op, argument, _) in enumerate(pickletools.genops(data)):
         if number == MOST_OPCODES:
             raise ValueError(f"it has more than {MOST_OPCODES:,} opcodes")
         if op.name in _REFUSED:
