@@ -131,7 +131,12 @@ REFUSED = {
     "a long name": (["--out", "o" * 300], "a.png", "File name too long"),
     "a space": (["--format", "colmap"], "my a.png", "must have no spaces"),
     "a line end": (["--format", "h5"], "a\nb.png", "must be the name of an image"),
-    "three numbers": (["--camera1", "800,800,3"], "a.png", "camera1 must be four numbers"),
+    "no focal length": (["--camera1", "-3"], "a.png", "camera1 must"),
+    "three numbers": (
+        ["--camera1", "800,800,3"],
+        "a.png",
+        "camera1 must be a focal length in pixels, ",
+    ),
     "a matcher": (["--set", "matcher=glue"], "a.png", "matcher must be one of nearest"),
     "no such file": (["--camera0", "none.txt"], "a.png", "camera0 must be a text file"),
     "no such model": (["--camera0", "empty"], "a.png", "holds no cameras.bin"),

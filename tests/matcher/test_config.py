@@ -134,7 +134,7 @@ def test_settings_by_keyword():
     ("settings", "words"),
     [
         ({"preset": "dino"}, "preset must be one of .*did you mean 'dinov"),
-        ({"preset": 3}, "preset must be a name"),
+        ({"preset": 3}, "preset must be one of .* or a MatcherConfig, got 3"),
         ({"preset": "missing.toml"}, "there is no such file"),
         ({"kk": 3}, "settings must be among .*got 'kk'"),
         ({"k": 0}, "k must be"),

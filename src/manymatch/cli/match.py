@@ -137,13 +137,11 @@ def _label(image: Path) -> str:
 
 
 def _print(result: MatchResult) -> None:
-    counts, estimate = result.counts, result.estimate
     print_plain(f"{result}\n")
     rows = {
         "features": f"{result.config.title} ({result.config.preset})",
-        "keypoints": f"{counts['keypoints0']:,} and {counts['keypoints1']:,}",
-        "candidates": f"{counts['associated']:,} found, {result.graph.num_edges:,} kept",
-        "samples": f"{estimate.iterations:,}",
+        "candidates": f"{result.counts['associated']:,} found, {result.graph.num_edges:,} kept",
+        "samples": f"{result.estimate.iterations:,}",
         "seconds": ", ".join(f"{stage} {value:.2f}" for stage, value in result.timing.items()),
     }
     print_table({"": "left", " ": "left"}, rows.items())

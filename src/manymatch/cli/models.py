@@ -51,6 +51,8 @@ def run(
     elif name in known or name in ALIASES:
         record = known[find_model(name).name]
         title, parts, facts = record["name"], [record], _facts(record)
+        uses = [preset for preset, entry in presets.items() if title in entry["models"]]
+        facts["presets"] = ", ".join(uses)
     else:
         raise ValueError(
             f"name must be a model or preset that `manymatch models --all` lists"
@@ -165,21 +167,8 @@ def _facts(record: _Record) -> dict[str, object]:
         "cell": None if cell is None else f"{cell} pixels",
         "libraries": ", ".join(record["libraries"]) or "none",
         "weights": record["weights"] or _state(record),
-        "presets": ", ".join(_presets_with(record)),
         "instead": None if record["ready"] else record["alternative"],
     }
-
-
-def _presets_with(record: _Record) -> list[str]:
-    """Return the presets that use a model, with the layer and rank that they take."""
-    uses = []
-    for name in PRESETS:
-        for source in MatcherConfig.of(name).sources:
-            if record["name"] in [model.name for model in _parts(source)]:
-                layer = source.features.layer or record["num_layers"]
-                how = f" (layer {layer}, debias {source.features.debias})"
-                uses.append(name + (how if record["kind"] == "backbone" else ""))
-    return list(dict.fromkeys(uses))
 
 
 def _print_commands(title: str, records: Iterable[_Record]) -> None:

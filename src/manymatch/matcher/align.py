@@ -39,13 +39,8 @@ _SAMPLES = 64
 class Alignment(PairResult):
     """Homography between two images, and the images on each other.
 
-    Attributes
-    ----------
-    graph, estimate, confidence, config, notes, timing, images, names
-        As in `PairResult`; ``estimate.homography`` (3, 3) maps pixels of image 0 to pixels of
-        image 1, ``x1 ~ H x0``.
-    model : {"homography", "affine"}
-        What was estimated.
+    The attributes are those of `PairResult`, and `model`, which is "homography" or "affine".
+    ``estimate.homography`` (3, 3) maps pixels of image 0 to pixels of image 1, ``x1 ~ H x0``.
     """
 
     estimate: HomographyEstimate
@@ -89,10 +84,9 @@ class Alignment(PairResult):
         return H if np.median(points @ H[2, :2] + H[2, 2]) > 0.0 else -H
 
     def report(self, path: str | os.PathLike[str], command: str | None = None) -> Path:
-        """Write one self-contained HTML file in which the two images can be compared.
+        """Write one self-contained HTML file that compares the two images; return its path.
 
-        With a slider, by blinking, blended, or as their difference. `command` says how to get the
-        same result again.
+        With a slider, by blinking, blended, or as their difference. `command` is shown in it.
         """
         from manymatch.viz.aligned import write_overlay
 
@@ -148,14 +142,12 @@ def align(
 
     Parameters
     ----------
-    image0, image1 : paths, arrays, tensors or PIL images
-        As `manymatch.io.load_image` takes them; the EXIF orientation is applied.
+    image0, image1, longest0, longest1
+        As in `Matcher.match`.
     model : {"homography", "affine"}
         As in `estimate_homography`.
     preset, **settings
         As in `Matcher`. The threshold is 3 px of the resized image unless it is given.
-    longest0, longest1 : int, optional
-        As in `Matcher.match`.
 
     Returns
     -------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from manymatch.features.device import default_preset
 from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE, NO_DETECTOR, FeatureConfig
 from manymatch.features.matchers import FunctionMatcher
 from manymatch.features.registry import check_matcher, find_matcher, load_matcher, matcher_names
-from manymatch.io.files import as_path, read_text, reading, write_text
+from manymatch.io.files import read_text, reading, write_text
 from manymatch.options import Options, setting, settings
 
 if TYPE_CHECKING:
@@ -133,13 +134,12 @@ class SourceConfig:
             return None
         return load_matcher(name, self.features.detector, device=device, offline=offline)
 
-    def changed(self, changes: Mapping[str, Any]) -> tuple[SourceConfig, list[str]]:
-        """Change settings; those that lose their meaning get their default, and notes say so."""
+    def changed(self, changes: Mapping[str, Any], notes: list[str]) -> SourceConfig:
+        """Change settings; those that lose their meaning get their default, and `notes` say so."""
         features = {name: value for name, value in changes.items() if name in _FEATURES}
         association = {name: value for name, value in changes.items() if name in _ASSOCIATION}
         if self.function is None and _takes_images(association.get("matcher", NEAREST)):
             features = {"detector": NO_DETECTOR, "descriptor": NATIVE} | features
-        notes = []
         for part, names in self.features.outdated(features).items():
             if names:
                 values = ", ".join(f"{name}={getattr(self.features, name)}" for name in names)
@@ -147,31 +147,30 @@ class SourceConfig:
                 chosen = f"chosen for the {part} {getattr(self.features, part)}."
                 notes.append(f'{values} of the preset "{self.name}" {why} {chosen}')
                 features |= {name: getattr(FeatureConfig, name) for name in names}
-        made = dataclasses.replace(
+        return dataclasses.replace(
             self,
             features=self.features.replace(**features),
             association=dataclasses.replace(self.association, **association),
         )
-        return made, notes
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings as one dict of plain values."""
         return {"name": self.name, **self.features.to_dict(), **self.association.to_dict()}
 
     @classmethod
-    def of(cls, value: object) -> tuple[list[SourceConfig], list[str]]:
-        """Make the sources that a user describes in one value, and notes.
+    def of(cls, value: object, notes: list[str]) -> list[SourceConfig]:
+        """Make the sources that a user describes in one value; add to the notes.
 
         A text is a preset, which may have several sources, or a registered matcher of images. A
         table has any fields of `FeatureConfig` and `Association`, and may have a ``name`` and a
         ``preset``. A function is a matcher of two images.
         """
         if isinstance(value, SourceConfig):
-            return [value], []
+            return [value]
         if isinstance(value, str) and value in FEATURE_PRESETS:
-            return [cls(value, FEATURE_PRESETS[value])], []
+            return [cls(value, FEATURE_PRESETS[value])]
         if isinstance(value, str) and value in SOURCE_PRESETS:
-            return [source for part in SOURCE_PRESETS[value] for source in cls.of(part)[0]], []
+            return [source for part in SOURCE_PRESETS[value] for source in cls.of(part, notes)]
         if isinstance(value, str):
             known = [*PRESETS, *(name for name in matcher_names() if _takes_images(name))]
             _check_known([value], known, "sources must be tables or among")
@@ -198,10 +197,10 @@ class SourceConfig:
         else:
             want = "a table with a preset, a detector or a matcher of images"
             raise refusal("sources", want, dict(table))
-        made, notes = base.changed(values)
+        made = base.changed(values, notes)
         if name is None:
             name = preset if preset and not values else made.title.replace(" + ", "-")
-        return [dataclasses.replace(made, name=name)], notes
+        return [dataclasses.replace(made, name=name)]
 
 
 @settings
@@ -283,13 +282,22 @@ class MatcherConfig:
             raise ValueError(
                 f"preset and sources must not be given together, got {preset!r} and sources"
             )
+        notes: list[str] = []
         if sources is not None:
             base = cls._of_sources(sources)
+        elif isinstance(preset, MatcherConfig):
+            base = preset
         elif preset is None:
-            default, why = default_preset(one_source=not changes.keys().isdisjoint(_OF_ONE_SOURCE))
-            base = dataclasses.replace(cls._base(default), notes=(why,))
+            one = not changes.keys().isdisjoint(_OF_ONE_SOURCE)
+            default, why = default_preset(one_source=one)
+            base, notes = cls._of_sources([default], default), [why]
+        elif isinstance(preset, str) and preset in PRESETS:
+            base = cls._of_sources([preset], preset)
+        elif isinstance(preset, os.PathLike) or str(preset).endswith(".toml"):
+            base = cls.load(preset)
         else:
-            base = cls._base(preset)
+            want = f"one of {', '.join(PRESETS)}, a .toml file or a MatcherConfig"
+            raise ValueError(f"{refusal('preset', want, preset)}{suggest(str(preset), PRESETS)}")
         method, options = changes.pop("method", base.method), changes.pop("options", None)
         if isinstance(options, dict):
             options = Options.from_dict(options)
@@ -297,13 +305,13 @@ class MatcherConfig:
             raise refusal("options", "an Options, a dict of its fields or None", options)
         _check_known(changes, (*SETTINGS, "options"), "settings must be among")
         estimation = {name: changes.pop(name) for name in _OPTIONS if name in changes}
-        made, notes = _changed(base.sources, changes)
+        notes = [*base.notes, *notes]
         return dataclasses.replace(
             base,
-            sources=made,
+            sources=_changed(base.sources, changes, notes),
             options=(options or base.options).changed(**estimation),
             method=method,
-            notes=(*base.notes, *notes),
+            notes=tuple(notes),
         )
 
     @classmethod
@@ -311,32 +319,12 @@ class MatcherConfig:
         """Make a configuration of sources; its label is the preset or their names."""
         if isinstance(sources, str | Mapping) or not isinstance(sources, Iterable):
             raise refusal("sources", "a list of presets, tables of settings or functions", sources)
-        made: list[SourceConfig] = []
         notes: list[str] = []
-        for value in sources:
-            several, said = SourceConfig.of(value)
-            made, notes = made + several, notes + said
+        made = [source for value in sources for source in SourceConfig.of(value, notes)]
         label = "+".join(source.name for source in made)
         if preset not in (None, label, *PRESETS):
             raise refusal("preset", f"one of {', '.join(PRESETS)}", preset)
         return cls(preset or label, tuple(made), notes=tuple(notes))
-
-    @classmethod
-    def _base(cls, preset: object) -> MatcherConfig:
-        if isinstance(preset, MatcherConfig):
-            return preset
-        if isinstance(preset, str) and preset in PRESETS:
-            return cls._of_sources([preset], preset)
-        if isinstance(preset, str) and not preset.endswith(".toml"):
-            raise ValueError(
-                f"preset must be one of {', '.join(PRESETS)} or a .toml file, got {preset!r}"
-                f"{suggest(preset, PRESETS)}"
-            )
-        try:
-            path = as_path(preset)
-        except ValueError:
-            raise refusal("preset", "a name, a .toml file or a MatcherConfig", preset) from None
-        return cls.load(path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings as nested dicts of plain values, the inverse of `from_dict`.
@@ -396,8 +384,8 @@ class MatcherConfig:
 
 
 def _changed(
-    sources: tuple[SourceConfig, ...], changes: dict[str, Any]
-) -> tuple[tuple[SourceConfig, ...], list[str]]:
+    sources: tuple[SourceConfig, ...], changes: dict[str, Any], notes: list[str]
+) -> tuple[SourceConfig, ...]:
     """Change the settings of all sources; the notes name settings that lost their meaning."""
     several = len(sources) > 1
     for name, value in changes.items():
@@ -407,15 +395,13 @@ def _changed(
                 f"{name} must be set in its source where there are several ({names}), as in "
                 f'sources=[{{"preset": "{sources[-1].name}", "{name}": ...}}, ...], got {value!r}'
             )
-    made, notes = [], []
+    made = []
     for source in sources:
         own = dict(changes)
         if several and source.features.descriptor == NATIVE:
             own.pop("precision", None)
-        changed, said = source.changed(own)
-        made.append(changed)
-        notes += said
-    return tuple(made), notes
+        made.append(source.changed(own, notes))
+    return tuple(made)
 
 
 def _takes_images(matcher: object) -> bool:

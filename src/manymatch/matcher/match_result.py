@@ -143,12 +143,10 @@ class PairResult:
 
 @dataclasses.dataclass(eq=False, kw_only=True, repr=False)
 class MatchResult(PairResult):
-    """Candidates, pose and matches of one pair.
+    """Candidates, pose and matches of one pair: a `PairResult` with a `RelativePoseEstimate`.
 
     Attributes
     ----------
-    graph, estimate, confidence, config, notes, timing, images, names
-        As in `PairResult`; the estimate is a `RelativePoseEstimate`.
     counts : dict of str to int
         What each step of the association kept.
     camera0, camera1 : Camera
@@ -245,8 +243,8 @@ class MatchResult(PairResult):
     ) -> Path:
         """Write one self-contained HTML file about the pair; return its path.
 
-        The heading is `title`, or the names of the images. `command` says how to get the same
-        result again. Where the true pose is known, errors are shown.
+        The heading is `title`, or the names of the images. `command` is shown in it. Where the true
+        pose is known, errors are shown.
         """
         from manymatch.viz.report import write_report
 
@@ -262,7 +260,7 @@ class MatchResult(PairResult):
         command: str | None = None,
         true_pose: RelativePose | None = None,
     ) -> dict[str, Path]:
-        """Write everything that ``manymatch match`` writes into a folder.
+        """Write everything that ``manymatch match`` writes into a folder; return the files.
 
         Parameters
         ----------
@@ -279,15 +277,7 @@ class MatchResult(PairResult):
         command, true_pose
             As in `report`.
 
-        Returns
-        -------
-        dict of str to Path
-            The files.
-
-        Raises
-        ------
-        ValueError, ModuleNotFoundError
-            Before anything is written, if the folder or a format cannot be written.
+        If the folder or a format cannot be written, an error says so before anything is written.
         """
         chosen = check_formats(formats, self.names, "names of images")
         root = output_folder(folder, "folder")

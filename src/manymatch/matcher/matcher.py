@@ -21,7 +21,7 @@ from manymatch.geometry.camera import working_pixel
 from manymatch.io.files import as_folder
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.remote import located
-from manymatch.matcher.cameras import resolve_camera
+from manymatch.matcher.cameras import check_camera, resolve_camera
 from manymatch.matcher.config import PRESETS, SETTINGS, MatcherConfig
 from manymatch.matcher.match_result import MatchResult, RankOneResult
 from manymatch.options import OptionKeywords, checked_options
@@ -46,12 +46,6 @@ class Source:
         self.config, self.extractor = config, extractor
         self.matcher: PairMatcher | None = config.load_matcher(device=device, offline=offline)
         self._turn = threading.Lock()
-
-    def load(self) -> None:
-        """Load the networks, which are otherwise loaded when first used."""
-        self.extractor.load()
-        if self.matcher is not None:
-            _ = self.matcher.network
 
     def candidates(
         self, features0: Features, features1: Features, association: Association
@@ -91,26 +85,15 @@ class Matcher:
     preset : str, path or MatcherConfig, optional
         "classic" (SIFT, no torch), "embedded" (general-purpose features whose weights come with a
         package), "dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint", "open", "fused" and
-        "best" (several sources of candidates); a .toml file; or a configuration. The default is
-        that of `MatcherConfig.of`.
-    sources : list, optional
-        Instead of a preset: several sources of candidates in one graph, such as
-        ``["classic", "embedded"]``; also dicts of settings and functions, see `MatcherConfig.of`.
+        "best" (several sources of candidates); a .toml file; or a configuration.
+    sources, **settings
+        As in `MatcherConfig.of`, which also says what the default is.
     device : str
         "auto", "cuda", "cuda:<n>", "mps" or "cpu".
     offline : bool
         Never download weights.
     cache : path, optional
         Folder in which features are kept and found again.
-    **settings
-        Any part of the configuration: ``detector=``, ``descriptor=``, ``layer=``, ``debias=``,
-        ``matcher=``, ``k=``, ``max_keypoints=``, ``method=``, ``options=``, ``seed=`` and so on;
-        see `MatcherConfig`.
-
-    Raises
-    ------
-    ValueError
-        If a setting is unknown or out of its range, or there is no such device.
 
     Examples
     --------
@@ -164,7 +147,9 @@ class Matcher:
     def load(self) -> None:
         """Load all networks, which are otherwise loaded when first used."""
         for source in self.sources:
-            source.load()
+            source.extractor.load()
+            if source.matcher is not None:
+                _ = source.matcher.network
 
     def extract(
         self, images: Sequence[object], *, longest: Sequence[int | None] | None = None
@@ -184,8 +169,7 @@ class Matcher:
     ) -> tuple[Candidates, dict[str, dict[str, int]]]:
         """Return the candidates of all sources in one graph, and the counts of each source.
 
-        Features and associations have one entry per source; by default the associations are those
-        of the configuration.
+        All arguments have one entry per source; the default associations are the configuration's.
         """
         wanted = self.config.for_method() if associations is None else associations
         each = zip(self.sources, features0, features1, wanted, strict=True)
@@ -250,6 +234,9 @@ class Matcher:
         options = checked_options(self.config.options if options is None else options, settings)
         clock = Stopwatch()
         names = image_names(image0, image1, images_folder)
+        # Before the images, which take longer to read.
+        check_camera(camera0, "camera0")
+        check_camera(camera1, "camera1")
         images = (load_image(image0, "image0"), load_image(image1, "image1"))
         cameras = (
             resolve_camera(camera0, _path(image0), images[0].shape[1::-1], "camera0"),
@@ -282,10 +269,7 @@ class Matcher:
         with_rank_one: bool = False,
         options: Options | None = None,
     ) -> MatchResult:
-        """Match two images by their features, a sequence with those of each source.
-
-        See `match` and `extract`.
-        """
+        """Match two images by their features, as `extract` returns them; see `match`."""
         config = self.config
         kinds0 = self._checked(features0, "features0")
         kinds1 = self._checked(features1, "features1")
@@ -357,13 +341,9 @@ def match(
 ) -> MatchResult:
     """Match two images with the features that are installed.
 
-    Parameters
-    ----------
-    image0, image1, camera0, camera1
-        As in `Matcher.match`.
-    preset, **settings
-        As in `Matcher`, which is faster for more than one pair, as it loads its networks once; also
-        `longest0`, `longest1`, `shared_focal` and `with_rank_one` of `Matcher.match`.
+    The arguments are those of `Matcher`, which is faster for more than one pair, as it loads its
+    networks once, and of `Matcher.match`: images, cameras, `longest0`, `longest1`, `shared_focal`
+    and `with_rank_one`.
 
     Examples
     --------
