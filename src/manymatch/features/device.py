@@ -64,19 +64,14 @@ def choose_device(device: object = "auto") -> torch.device:
         if torch.backends.mps.is_available():
             return torch.device("mps")
         return torch.device("cpu")
-    want = 'one of "auto", "cuda", "cuda:<n>", "mps", "cpu"'
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError):
-        raise refusal("device", want, device) from None
-    here = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available() and (chosen.index or 0) < torch.cuda.device_count(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if chosen.type not in here:
-        raise refusal("device", want, device)
-    if not here[chosen.type]:
+        chosen = torch.device("meta")
+    if chosen.type not in ("cpu", "cuda", "mps"):
+        raise refusal("device", 'one of "auto", "cuda", "cuda:<n>", "mps", "cpu"', device)
+    index, here = chosen.index or 0, {"cpu": 1, "cuda": torch.cuda.device_count()}
+    if index >= here.get(chosen.type, int(torch.backends.mps.is_available())):
         raise ValueError(f"device must be one that this machine has, got {str(device)!r}")
     return chosen
 
@@ -104,22 +99,18 @@ def cpu_fault(precision: str) -> str:
     if precision == "float32":
         return ""
     paths = os.pathsep.join(path for path in sys.path if path)
+    how: dict[str, Any] = {"env": {**os.environ, "PYTHONPATH": paths}, "timeout": _PROBE_S}
     try:
-        done = subprocess.run(  # noqa: S603
-            [*PROBE_COMMAND, precision],
-            env={**os.environ, "PYTHONPATH": paths},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=_PROBE_S,
-            check=False,
-        )
+        command = [*PROBE_COMMAND, precision]
+        subprocess.run(command, check=True, capture_output=True, text=True, **how)  # noqa: S603
+    except subprocess.CalledProcessError as error:
+        if error.returncode < 0:
+            return f"a trial in a child process died of {signal.Signals(-error.returncode).name}"
+        lines = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        return f"a trial in a child process failed: {lines[-1]}"
     except (OSError, subprocess.SubprocessError) as error:
         return f"a trial in a child process failed: {error}"
-    if done.returncode >= 0:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return f"a trial in a child process failed: {lines[-1]}" if done.returncode else ""
-    return f"a trial in a child process died of {signal.Signals(-done.returncode).name}"
+    return ""
 
 
 def check_precision(precision: object, device: torch.device | None) -> None:

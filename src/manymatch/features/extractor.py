@@ -28,7 +28,7 @@ from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.io.image import load_image
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -94,7 +94,7 @@ class Features:
 
     @property
     def working_size(self) -> tuple[int, int]:
-        """Width and height at which the keypoints were found."""
+        """The size in `working`, or the image's own."""
         return self.size if self.working is None else self.working
 
     @property
@@ -134,19 +134,6 @@ class Features:
         if self.further is None or self.owners is None:
             return self.descriptors, own
         return np.concatenate([self.descriptors, self.further]), np.concatenate([own, self.owners])
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return what a cache keeps."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
-        return {**arrays, "size": np.array(self.size), "working": np.array(self.working_size)}
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], provenance: dict[str, Any]
-    ) -> Features:
-        """Make features of what `to_arrays` returned."""
-        sizes: Any = {name: tuple(arrays[name].tolist()) for name in ("size", "working")}
-        return cls(**{**arrays, **sizes}, provenance=provenance)
 
 
 def _turned(size: tuple[int, int], turns: int) -> tuple[int, int]:
@@ -206,10 +193,8 @@ class Extractor:
     def __reduce__(self) -> tuple[Any, ...]:
         # Networks and bases are loaded again where a copy or another process needs them.
         settings: dict[str, Any] = {
-            "device": "auto" if self.device is None else str(self.device),
-            "offline": self.offline,
-            "cache": self.cache,
-            "batch_size": self.batch_size,
+            "device": str(self.device or "auto"),
+            **{name: getattr(self, name) for name in ("offline", "cache", "batch_size")},
         }
         return functools.partial(Extractor, self.config, **settings), ()
 
@@ -305,18 +290,22 @@ class Extractor:
                 {"kind": "features", "image": image.hash, **self._model_key(config)}
                 for image, config in pairs
             ]
-            found = [self._read(key) for key in keys]
-            missing = [i for i, features in enumerate(found) if features is None]
+            found: list[Any] = [
+                None if self.cache is None else self.cache.read(key) for key in keys
+            ]
+            missing = [i for i, arrays in enumerate(found) if arrays is None]
             made = self._compute([images[i] for i in missing], [configs[i] for i in missing])
         for i, keypoints in zip(missing, made, strict=True):
-            height, width = images[i].array.shape[:2]
-            arrays: dict[str, Any] = {name: getattr(keypoints, name) for name in _ARRAYS}
-            working = configs[i].resizing.plan((width, height)).content
-            features = Features(**arrays, size=(width, height), working=working, provenance=keys[i])
-            found[i] = features
+            size = images[i].size
+            sizes = {"size": size, "working": configs[i].resizing.plan(size).content}
+            arrays = {name: getattr(keypoints, name) for name in _ARRAYS}
+            found[i] = {name: np.array(size) for name, size in sizes.items()}
+            found[i] |= {name: array for name, array in arrays.items() if array is not None}
             if self.cache is not None:
-                self.cache.write(keys[i], features.to_arrays())
-        return [features for features in found if features is not None]
+                self.cache.write(keys[i], found[i])
+        for arrays in found:
+            arrays.update({name: tuple(arrays[name].tolist()) for name in ("size", "working")})
+        return [Features(**a, provenance=key) for a, key in zip(found, keys, strict=True)]
 
     def _config(self, longest: int | None) -> FeatureConfig:
         return self.config if longest is None else self.config.replace(longest=longest)
@@ -326,7 +315,7 @@ class Extractor:
         for image, config in zip(images, configs, strict=True):
             kind = config.detection, config.resizing
             if kind not in image.detections:
-                frame = config.resizing.plan((image.array.shape[1], image.array.shape[0]))
+                frame = config.resizing.plan(image.size)
                 found = self.detector.detect(resize_image(image.array, frame))
                 points = frame.to_original(found.points)
                 image.detections[kind] = dataclasses.replace(found, points=points)
@@ -422,7 +411,7 @@ class Extractor:
 
     def _model_key(self, config: FeatureConfig) -> dict[str, Any]:
         """Everything that changes a number, apart from the image."""
-        settings = config.to_dict()
+        settings = dataclasses.asdict(config)
         # Where the weights came from does not matter, which ones they are does.
         del settings["weights"], settings["detector_weights"]
         return {
@@ -434,19 +423,14 @@ class Extractor:
             "versions": library_versions(),
         }
 
-    def _read(self, key: dict[str, Any]) -> Features | None:
-        kept = None if self.cache is None else self.cache.read(key)
-        return None if kept is None else Features.from_arrays(kept, key)
-
 
 def _without_keypoints(image: _Given, config: FeatureConfig) -> Features:
     """Resize an image for a matcher that takes images; the cache keeps none."""
-    height, width = image.array.shape[:2]
-    frame = config.resizing.plan((width, height))
+    frame = config.resizing.plan(image.size)
     nothing = np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
-    key = {"kind": "image", "image": image.hash, "resize": config.resizing.to_dict()}
+    key = {"kind": "image", "image": image.hash, "resize": dataclasses.asdict(config.resizing)}
     resized = np.ascontiguousarray(resize_image(image.array, frame))
-    return Features(*nothing, (width, height), frame.content, provenance=key, image=resized)
+    return Features(*nothing, image.size, frame.content, provenance=key, image=resized)
 
 
 class _Given:
@@ -456,14 +440,13 @@ class _Given:
     """
 
     def __init__(self, array: NDArray[np.uint8]) -> None:
-        self.array = array
+        self.array, self.size = array, (array.shape[1], array.shape[0])
         self.detections: dict[tuple[object, Resize], Keypoints] = {}
         self.maps: dict[tuple[object, int], FeatureMap] = {}
         self.wanted: dict[object, set[int | None]] = collections.defaultdict(set)
 
     @functools.cached_property
     def hash(self) -> str:
-        """Hash of the content."""
         return content_hash(self.array)
 
 
@@ -477,10 +460,8 @@ def make_extractors(
     """Make extractors for the same images, which share networks; arguments as of `Extractor`."""
     made: list[Extractor] = []
     for config in configs:
-        folder = made[0].cache if made else cache
-        made.append(
-            Extractor(config, device=device, offline=offline, cache=folder, beside=tuple(made))
-        )
+        shared: dict[str, Any] = {"cache": made[0].cache if made else cache, "beside": made}
+        made.append(Extractor(config, device=device, offline=offline, **shared))
     return made
 
 

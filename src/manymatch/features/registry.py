@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from manymatch._validate import choice, refusal, suggest
 from manymatch.associate.candidates import NEAREST
+from manymatch.features.detectors import Detector, Selection
+from manymatch.features.device import require_torch
 from manymatch.features.matchers import TAKES, FunctionMatcher, PairMatcher
 
 if TYPE_CHECKING:
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from manymatch.features.backbones import Backbone
-    from manymatch.features.detectors import Detector
     from manymatch.features.matchers import Takes
 
+    Found = type[PairMatcher] | FunctionMatcher
     Factory = TypeVar("Factory", bound=Callable[..., Backbone])
     MatcherType = TypeVar("MatcherType", bound=Callable[..., object])
 
@@ -100,12 +102,12 @@ class Model:
         return f"https://huggingface.co/{self.hub_id}" if self.gated and self.hub_id else ""
 
 
-# Registered while the program runs.
+# Registered while the program runs. The name of a backbone that takes a model ends in a colon.
 _models: dict[str, Model] = {}
-_backbones: dict[str, tuple[Callable[..., Backbone], bool]] = {}
+_backbones: dict[str, Callable[..., Backbone]] = {}
 _matchers: dict[str, type[PairMatcher] | FunctionMatcher] = {}
 # Our own factories that are not in the catalogue.
-_OWN_PREFIXES = {"hf": "backbones.hub:load_hub", "timm": "backbones.hub:load_timm"}
+_OWN_PREFIXES = {"hf:": "backbones.hub:load_hub", "timm:": "backbones.hub:load_timm"}
 _OWN_MATCHERS = {
     "lightglue": "matchers.lightglue:LightGlue",
     "loftr": "matchers.loftr:Loftr",
@@ -178,9 +180,10 @@ def register_backbone(
     def decorate(factory: Factory) -> Factory:
         if not callable(factory):
             raise refusal("factory", "a class or function that makes a Backbone", factory)
-        own = _own_backbones() | _OWN_PREFIXES.keys()
-        _check_free(name, own | _backbones.keys(), replace=replace)
-        _backbones[name] = (factory, prefix)
+        own = (*_own_backbones(), *_OWN_PREFIXES, *_backbones)
+        _check_free(name, {taken.removesuffix(":") for taken in own}, replace=replace)
+        _backbones.pop(name if prefix else f"{name}:", None)
+        _backbones[f"{name}:" if prefix else name] = factory
         if model is not None:
             _models[name] = model
         return factory
@@ -218,16 +221,14 @@ def register_matcher(
         raise refusal("name", f"a word without a colon, other than {NEAREST!r}", name)
 
     def decorate(kind: MatcherType) -> MatcherType:
-        _check_free(name, _matchers.keys() | _OWN_MATCHERS.keys(), replace=replace)
+        _check_free(name, {*_matchers, *_OWN_MATCHERS}, replace=replace)
         _matchers[name] = _checked_matcher(name, kind, takes)
         return kind
 
     return decorate
 
 
-def _checked_matcher(
-    name: str, kind: object, takes: object = None
-) -> type[PairMatcher] | FunctionMatcher:
+def _checked_matcher(name: str, kind: object, takes: object = None) -> Found:
     """Return a class of matchers, or a function as a matcher; models of a class are listed."""
     if isinstance(kind, type) and issubclass(kind, PairMatcher):
         _models.update({model.name: model for model in kind.weights.values()})
@@ -243,19 +244,15 @@ def matcher_names() -> list[str]:
     return sorted({*_matchers, *_OWN_MATCHERS, *_entry_points("matcher")})
 
 
-def _registered_matcher(name: object) -> type[PairMatcher] | FunctionMatcher | EntryPoint:
-    if isinstance(name, str) and name in _matchers:
-        return _matchers[name]
-    if isinstance(name, str) and name in _OWN_MATCHERS:
-        own: type[PairMatcher] = _imported(_OWN_MATCHERS[name])
-        return own
-    points = _entry_points("matcher")
-    if not isinstance(name, str) or name not in points:
+def _registered_matcher(name: object) -> Found | EntryPoint:
+    if not isinstance(name, str) or name not in matcher_names():
         raise _unknown("matcher", name, [NEAREST, *matcher_names()])
-    return points[name]
+    if name not in _matchers and name in _OWN_MATCHERS:
+        _matchers[name] = _imported(_OWN_MATCHERS[name])
+    return _matchers.get(name) or _entry_points("matcher")[name]
 
 
-def find_matcher(name: object) -> type[PairMatcher] | FunctionMatcher:
+def find_matcher(name: object) -> Found:
     """Return the class of a matcher, or the matcher of a function, by name."""
     found = _registered_matcher(name)
     if not isinstance(found, EntryPoint):
@@ -298,13 +295,12 @@ def check_matcher(name: object, detector: str) -> None:
 
 def backbone_names() -> list[str]:
     """Names of all backbones, also of other packages; a name with a colon takes a model's name."""
-    registered = {f"{name}:" if prefix else name for name, (_, prefix) in _backbones.items()}
-    prefixes = {f"{name}:" for name in _OWN_PREFIXES}
-    return sorted(registered | _own_backbones() | prefixes | _entry_points("backbone").keys())
+    names = (*_backbones, *_own_backbones(), *_OWN_PREFIXES, *_entry_points("backbone"))
+    return sorted(set(names))
 
 
-def _own_backbones() -> set[str]:
-    return {name for name, model in _catalogue().items() if model.kind == "backbone"}
+def _own_backbones() -> list[str]:
+    return [name for name, model in _catalogue().items() if model.kind == "backbone"]
 
 
 def detector_names() -> list[str]:
@@ -327,18 +323,18 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     if not isinstance(name, str):
         raise refusal("backbone", "a name", name)
     head, colon, rest = name.partition(":")
-    factory: Callable[..., Backbone] | None = None
-    model = _catalogue().get(name)
-    if head in _backbones:
-        factory = _backbones[head][0] if _backbones[head][1] == bool(colon) else None
-    elif colon:
-        factory = _imported(_OWN_PREFIXES[head]) if head in _OWN_PREFIXES else None
-    elif model is not None and model.kind == "backbone":
-        factory = functools.partial(_imported(model.make), model)
-    elif name in _entry_points("backbone"):
-        factory = _entry_points("backbone")[name].load()
-    if factory is None:
+    key = head + colon
+    if key not in backbone_names():
         raise _unknown("backbone", name, backbone_names())
+    if key in _backbones:
+        factory = _backbones[key]
+    elif key in _OWN_PREFIXES:
+        factory = _imported(_OWN_PREFIXES[key])
+    elif name in _own_backbones():
+        model = _catalogue()[name]
+        factory = functools.partial(_imported(model.make), model)
+    else:
+        factory = _entry_points("backbone")[name].load()
     extra = {"model": rest} if colon else {}
     return factory(weights=weights, offline=offline, **extra)
 
@@ -360,16 +356,14 @@ def load_detector(
     radius and threshold are those of the published code: a radius of 4 for SuperPoint, 2 for
     ALIKED, DISK and XFeat, 0 (repeated positions only) for SIFT.
     """
-    from manymatch.features.detectors import Selection
-
     if not isinstance(name, str):
         raise refusal("detector", "a name", name)
     head, colon, variant = name.partition(":")
-    model = models().get(ALIASES.get(head, head))
-    kind: type[Detector] | None = None
-    if model is not None and model.kind == "detector":
-        kind = _imported(model.make)
-    if model is None or kind is None or (colon and not kind.is_variant(variant)):
+    if head not in detector_names():
+        raise _unknown("detector", name, detector_names())
+    model = find_model(head)
+    kind: type[Detector] = _imported(model.make)
+    if colon and not kind.is_variant(variant):
         raise _unknown("detector", name, detector_names())
     for setting, value, exists in (
         ("nms_radius", nms_radius, kind.default_nms_radius is not None),
@@ -389,6 +383,8 @@ def load_detector(
 
 def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
+    if not module.startswith(("matchers", "detectors.classic")):
+        require_torch()
     return getattr(importlib.import_module(f"manymatch.features.{module}"), name)
 
 

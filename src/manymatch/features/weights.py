@@ -84,7 +84,6 @@ def load_weights(
     build: Callable[[], torch.nn.Module],
     weights: object = None,
     offline: bool = False,
-    *,
     key: str | None = None,
     convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:

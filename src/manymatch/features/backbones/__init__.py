@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    #: Maps by layer.
+    Maps = dict[int, torch.Tensor]
+
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -54,9 +57,7 @@ class Backbone(abc.ABC):
     module: torch.nn.Module
 
     @abc.abstractmethod
-    def forward(
-        self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
-    ) -> dict[int, torch.Tensor]:
+    def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:
         """Compute maps.
 
         Parameters

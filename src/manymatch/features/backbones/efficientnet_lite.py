@@ -8,19 +8,21 @@ use: 4 (stride 8, 40 channels) and 10 (stride 16, 112 channels).
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+
 from manymatch.features.backbones import Backbone
-from manymatch.features.device import require_torch
 from manymatch.features.tensors import for_inference
 from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
+    from manymatch.features.backbones import Maps
     from manymatch.features.registry import Model
     from manymatch.features.tensors import State
 
@@ -62,15 +64,10 @@ class EfficientNetLite0(Backbone):
         network = load_weights(model, build_network, weights, offline, convert=_renamed)
         self.module = _padding_folded(for_inference(network))
 
-    def forward(
-        self,
-        pixels: torch.Tensor,
-        layers: Sequence[int],
-        norm: bool,  # noqa: ARG002 - there is none
-    ) -> dict[int, torch.Tensor]:
+    def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:  # noqa: ARG002
         """Compute the blocks' outputs, (B, channels, H // stride, W // stride)."""
         network: Any = self.module
-        relu6 = require_torch().nn.ReLU6(inplace=True)
+        relu6 = nn.ReLU6(inplace=True)
         x = relu6(network["conv_stem"](pixels))
         found = {}
         for k, block in enumerate(network["blocks"][: max(layers) + 1]):
@@ -87,11 +84,11 @@ class EfficientNetLite0(Backbone):
 
     def stride_of(self, layer: int) -> int:
         """Input pixels per cell: 4 for layers 1 and 2, 8 to 4, 16 to 10, 32 to 15."""
-        return _stage(layer)[1]
+        return next(stride for last, stride, _ in _GEOMETRY if layer <= last)
 
     def origin_of(self, layer: int) -> float:
         """Centre of the first cell of a layer in input pixels."""
-        return _stage(layer)[2]
+        return next(centre for last, _, centre in _GEOMETRY if layer <= last)
 
 
 def build_network() -> torch.nn.Module:
@@ -99,11 +96,7 @@ def build_network() -> torch.nn.Module:
 
     A block is an inverted bottleneck: widen, filter each channel, narrow.
     """
-    nn = require_torch().nn
-
-    def norm(channels: int) -> Any:
-        return nn.BatchNorm2d(channels, eps=1e-3)
-
+    norm = functools.partial(nn.BatchNorm2d, eps=1e-3)
     blocks = []
     channels = _STEM
     for count, kernel, first_stride, expansion, out in _STAGES:
@@ -119,14 +112,8 @@ def build_network() -> torch.nn.Module:
             }
             blocks.append(nn.ModuleDict({**(widen if expansion > 1 else {}), **filters}))
             channels = out
-    network: torch.nn.Module = nn.ModuleDict(
-        {
-            "conv_stem": nn.Conv2d(3, _STEM, 3, 2, bias=False),
-            "bn0": norm(_STEM),
-            "blocks": nn.ModuleList(blocks),
-        }
-    )
-    return network
+    stem = {"conv_stem": nn.Conv2d(3, _STEM, 3, 2, bias=False), "bn0": norm(_STEM)}
+    return nn.ModuleDict({**stem, "blocks": nn.ModuleList(blocks)})
 
 
 def _padding_folded(network: torch.nn.Module) -> torch.nn.Module:
@@ -136,21 +123,15 @@ def _padding_folded(network: torch.nn.Module) -> torch.nn.Module:
     kernel begins with a row and a column of zeros, over a zero too many: cheaper than a padded copy
     of the map.
     """
-    nn = require_torch().nn
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             size = layer.kernel_size[0]
-            layer.padding = (size // 2,) * 2
+            layer.padding = (size // 2, size // 2)
             if layer.stride[0] == 2:
-                layer.weight = nn.Parameter(
-                    nn.functional.pad(layer.weight, (1, 0, 1, 0)), requires_grad=False
-                )
-                layer.kernel_size = (size + 1,) * 2
+                padded = nn.functional.pad(layer.weight, (1, 0, 1, 0))
+                layer.weight = nn.Parameter(padded, requires_grad=False)
+                layer.kernel_size = (size + 1, size + 1)
     return network
-
-
-def _stage(layer: int) -> tuple[int, int, float]:
-    return next(stage for stage in _GEOMETRY if layer <= stage[0])
 
 
 def _renamed(state: State) -> State:

@@ -8,16 +8,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from manymatch._validate import suggest
 from manymatch.features.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
-from manymatch.features.backbones.transformers import (
+from manymatch.features.backbones.published import (
     TokenBackbone,
     load_network,
     read_config,
     require_transformers,
     run_blocks,
 )
-from manymatch.features.device import require_torch
 from manymatch.features.registry import Model
 from manymatch.features.tensors import WeightsError, first_line
 from manymatch.features.weights import RANDOM, find_weights, load_weights
@@ -26,8 +27,7 @@ from manymatch.io.files import read_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
+    from manymatch.features.backbones import Maps
     from manymatch.features.tensors import State
 
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
@@ -47,8 +47,6 @@ _INPUTS = {
     "vit": _HALF,
     "vit_mae": _IMAGENET,
 }
-# These normalise inside; their processor is ignored.
-_NORMALISE_THEMSELVES = ("radio",)
 _NORMS = ("layernorm", "norm", "post_layernorm", "layer_norm")
 # More than any known network has besides its patches.
 _MOST_PREFIX_TOKENS = 64
@@ -61,7 +59,6 @@ class HubBackbone(TokenBackbone):
 
     def inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
         """Ask for resized positions, and for tokens in their order where training shuffles them."""
-        torch = require_torch()
         takes = inspect.signature(type(self.module).forward).parameters
         arguments: dict[str, Any] = {"pixel_values": pixels}
         if "interpolate_pos_encoding" in takes:
@@ -80,11 +77,10 @@ def load_hub(model: str, weights: object = None, offline: bool = False) -> HubBa
     name = f"hf:{model}"
     record = Model(name, "backbone", "hub", hub_id=model, licence=f"see its page ({model})")
     local = Path(model).expanduser()
-    is_local = local.is_dir()
-    own = is_local and weights is None
+    own = local.is_dir() and weights is None
     source = local if own else find_weights(record, weights, offline)
-    folder = local if is_local or source == RANDOM else source
-    if source == RANDOM and not is_local:
+    folder = local if local.is_dir() or source == RANDOM else source
+    if source == RANDOM and not local.is_dir():
         raise WeightsError(
             f"model must be a folder with a config.json where weights are random, got {name!r}"
         )
@@ -120,9 +116,13 @@ def _made(transformers: Any, config: Any, source: Any, record: Model) -> HubBack
     except KeyError:
         raise _NotUnderstood(f"{kind} has no plain network") from None
     takes = inspect.signature(network.forward).parameters
-    needed = (p for p in takes.values() if p.default is p.empty)
-    more = [p.name for p in needed if p.kind is p.POSITIONAL_OR_KEYWORD]
-    more = [name for name in more if name not in {"self", "pixel_values"}]
+    more = [
+        name
+        for name, p in takes.items()
+        if p.default is p.empty
+        and p.kind is p.POSITIONAL_OR_KEYWORD
+        and name not in {"self", "pixel_values"}
+    ]
     if "pixel_values" not in takes:
         raise _NotUnderstood(f"{kind} takes no images")
     if more:
@@ -132,27 +132,26 @@ def _made(transformers: Any, config: Any, source: Any, record: Model) -> HubBack
     if len(sides) != 1 or not all(isinstance(side, int) for side in sides):
         raise _NotUnderstood(f"its patch size is {patch!r}")
     # Files hold text encoders and heads under many names, which are not used.
-    module: Any = load_network(
-        network, config, source, record.name, spare=("",), dispensable=_HEADS
-    )
+    unused = ("",), _HEADS
+    module: Any = load_network(network, config, source, record.name, *unused)
     depth, dim = (getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size"))
     lists = [
         part
         for part in module.modules()
-        if isinstance(part, require_torch().nn.ModuleList)
+        if isinstance(part, torch.nn.ModuleList)
         and len(part) == depth
         and len({type(block) for block in part}) == 1
     ]
     if len(lists) != 1 or not isinstance(dim, int):
         raise _NotUnderstood(f"it has {len(lists)} lists of {depth} blocks")
     norm = next((getattr(module, name) for name in _NORMS if hasattr(module, name)), None)
-    size = int(sides.pop())
-    return HubBackbone(record.name, module, lists[0], norm, size, dim, 0, record.licence)
+    backbone = HubBackbone(record, module, lists[0], norm)
+    backbone.patch_size = sides.pop()
+    return backbone
 
 
 def _prefix_of(backbone: HubBackbone) -> int:
     """Run a small black image through all blocks and count the tokens before the patches."""
-    torch = require_torch()
     rows, columns = 3, 4
     size = (rows * backbone.patch_size, columns * backbone.patch_size)
     try:
@@ -172,7 +171,8 @@ def _prefix_of(backbone: HubBackbone) -> int:
 def _normalisation(folder: Path, kind: str) -> Any:
     """Mean and standard deviation that the network was trained with."""
     file = folder / "preprocessor_config.json"
-    if kind in _NORMALISE_THEMSELVES:
+    if kind == "radio":
+        # It normalises inside; its processor is ignored.
         return _UNIT
     if not file.is_file():
         if kind not in _INPUTS:
@@ -196,17 +196,14 @@ def _normalisation(folder: Path, kind: str) -> Any:
 class TimmBackbone(Backbone):
     """A vision transformer of timm, which itself knows how to return its blocks."""
 
-    def __init__(self, name: str, module: Any, licence: str) -> None:
-        self.name, self.module, self.licence = name, module, licence
+    def __init__(self, model: Model, module: Any) -> None:
+        self.name, self.licence, self.module = model.name, model.licence, module
         self.patch_size = int(module.patch_embed.patch_size[0])
         self.dim = int(module.embed_dim)
         self.num_layers = len(module.blocks)
-        self.mean = tuple(module.pretrained_cfg["mean"])
-        self.std = tuple(module.pretrained_cfg["std"])
+        self.mean, self.std = (tuple(module.pretrained_cfg[name]) for name in ("mean", "std"))
 
-    def forward(
-        self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
-    ) -> dict[int, torch.Tensor]:
+    def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:
         """Compute maps; see `Backbone.forward`."""
         module: Any = self.module
         maps = module.forward_intermediates(
@@ -222,7 +219,6 @@ class TimmBackbone(Backbone):
 
 def load_timm(model: str, weights: object = None, offline: bool = False) -> TimmBackbone:
     """Make a model of timm by its name there, with a tag for particular weights or without."""
-    require_torch()
     try:
         import timm
     except (ImportError, RuntimeError) as error:
@@ -240,12 +236,12 @@ def load_timm(model: str, weights: object = None, offline: bool = False) -> Timm
         convert = getattr(sys.modules[type(module).__module__], "checkpoint_filter_fn", None)
         heads = facts.get("classifier") or ()
         heads = (heads,) if isinstance(heads, str) else heads
-        dropped = tuple(f"{head}." for head in heads) or ("\0",)
+        dropped = tuple(f"{head}." for head in heads)
         state = state if convert is None else convert(state, module)
         return {key: value for key, value in state.items() if not key.startswith(dropped)}
 
     load_weights(record, lambda: module, weights, offline, convert=own_keys)
-    return TimmBackbone(record.name, module, licence)
+    return TimmBackbone(record, module)
 
 
 def _create(timm: Any, name: str) -> Any:

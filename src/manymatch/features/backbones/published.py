@@ -1,4 +1,4 @@
-"""DINOv2, DINOv3 (ViTs and the ConvNeXts distilled from them) and SigLIP 2 in its NaFlex form.
+"""Vision networks of transformers: DINOv2, DINOv3 (ViTs and ConvNeXts) and SigLIP 2 NaFlex.
 
 Their weights load from the hub's files and from the ``.pth`` files that Meta publishes, whose names
 are translated to the hub's. Shapes, revisions and hashes are in ``models.toml``.
@@ -6,20 +6,32 @@ are translated to the hub's. Shapes, revisions and hashes are in ``models.toml``
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
+
+from manymatch._validate import require
 from manymatch.features.backbones import Backbone
-from manymatch.features.backbones.transformers import TokenBackbone, published_network, run_blocks
-from manymatch.features.device import require_torch
+from manymatch.features.device import works_now
 from manymatch.features.resize import Resize
-from manymatch.features.tensors import WeightsError
+from manymatch.features.tensors import (
+    WeightsError,
+    check_keys,
+    first_line,
+    freeze,
+    load_state,
+    random_weights,
+)
+from manymatch.features.weights import RANDOM, find_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Literal
 
-    import torch
-
+    from manymatch.features.backbones import Maps
     from manymatch.features.registry import Model
     from manymatch.features.tensors import State
 
@@ -59,6 +71,8 @@ _CONVNEXT_NAMES = (
     (r"\.pwconv([12])\.", r".pointwise_conv\1."),
     (r"^norm\.", "layer_norm."),
 )
+# A tensor that only Meta's transformers have under this name.
+_QKV = "blocks.0.attn.qkv.weight"
 # A norm for crops, which only training uses, and the last norm under a second name.
 _TRAINING = ("local_cls_norm.", "norms.3.")
 # Frequencies of DINOv3's rotary positions, which its files hold as they were in training: rounded.
@@ -67,13 +81,15 @@ _PERIODS = "rope_embed.periods"
 _TEXT = ("text_model.", "logit_")
 _HALF = (0.5, 0.5, 0.5)
 _BUDGET = 1024
+# Never read without a training mask, and left out of some files.
+_UNUSED = ("mask_token",)
 
 
 def load_dinov2(model: Model, weights: object = None, offline: bool = False) -> TokenBackbone:
     """Make a ViT; its learned position embedding is resized to the grid of every image."""
     module: Any = published_network(model, weights, offline, convert=from_meta_dinov2)
     prefix = 1 + getattr(module.config, "num_register_tokens", 0)
-    return TokenBackbone.of(model, module, module.encoder.layer, module.layernorm, prefix)
+    return TokenBackbone(model, module, module.encoder.layer, module.layernorm, prefix)
 
 
 def load_dinov3(model: Model, weights: object = None, offline: bool = False) -> TokenBackbone:
@@ -100,7 +116,7 @@ def load_dinov3(model: Model, weights: object = None, offline: bool = False) -> 
         # A part of the state from now on, so that the hash of the weights knows of it.
         module.rope_embeddings.register_buffer("inv_freq", 1.0 / periods[0].float())
     prefix = 1 + module.config.num_register_tokens
-    return TokenBackbone.of(model, module, module.model.layer, module.norm, prefix)
+    return TokenBackbone(model, module, module.model.layer, module.norm, prefix)
 
 
 def load_convnext(model: Model, weights: object = None, offline: bool = False) -> ConvNext:
@@ -111,7 +127,7 @@ def load_convnext(model: Model, weights: object = None, offline: bool = False) -
 def load_siglip2(model: Model, weights: object = None, offline: bool = False) -> Naflex:
     """Make an image encoder; it has no prefix tokens."""
     module: Any = published_network(model, weights, offline, spare=_TEXT)
-    backbone = Naflex.of(model, module, module.encoder.layers, module.post_layernorm, prefix=0)
+    backbone = Naflex(model, module, module.encoder.layers, module.post_layernorm)
     backbone.mean = backbone.std = _HALF
     backbone.resize = Resize.budget(_BUDGET)
     return backbone
@@ -119,9 +135,7 @@ def load_siglip2(model: Model, weights: object = None, offline: bool = False) ->
 
 def from_meta_dinov2(state: State) -> State:
     """Translate the names of Meta's DINOv2 files; other states are returned as they are."""
-    if "blocks.0.attn.qkv.weight" not in state:
-        return state
-    return _renamed(_split(state), _DINOV2_NAMES)
+    return _renamed(_split(state), _DINOV2_NAMES) if _QKV in state else state
 
 
 def from_meta_dinov3(state: State) -> State:
@@ -129,7 +143,7 @@ def from_meta_dinov3(state: State) -> State:
 
     Keys have no bias there: one is stored, and a mask that switches it off.
     """
-    if "blocks.0.attn.qkv.weight" not in state:
+    if _QKV not in state:
         return state
     kept = {}
     for key, value in _split(state).items():
@@ -145,9 +159,8 @@ def from_meta_dinov3(state: State) -> State:
 
 def from_meta_convnext(state: State) -> State:
     """Translate the names of Meta's ConvNeXt files; other states are returned as they are."""
-    if "downsample_layers.0.0.weight" not in state:
-        return state
-    return _renamed(state, _CONVNEXT_NAMES)
+    meta = "downsample_layers.0.0.weight" in state
+    return _renamed(state, _CONVNEXT_NAMES) if meta else state
 
 
 def _split(state: State) -> State:
@@ -156,7 +169,6 @@ def _split(state: State) -> State:
     A bias counts where its mask is not zero, as the published layer multiplies the two. Masks of
     keys may be NaN: there they were never set, and count as zero.
     """
-    torch = require_torch()
     split = {}
     for key, value in state.items():
         stem, fused, kind = key.rpartition(".attn.qkv.")
@@ -191,12 +203,82 @@ def _renamed(state: State, names: tuple[tuple[str, str], ...]) -> State:
     return renamed
 
 
+class _Stop(Exception):  # noqa: N818 (no error: it ends a pass)
+    """Raised by the last block that is needed."""
+
+
+def run_blocks(
+    module: torch.nn.Module, blocks: Any, layers: Sequence[int], inputs: Mapping[str, Any]
+) -> Maps:
+    """Run a network up to the last wanted block and return the outputs of the wanted ones.
+
+    Nothing after that block is computed and no other output is kept. Hooks do this, so the
+    network's own loop over its blocks does not matter.
+    """
+    outputs: Maps = {}
+
+    def keep(layer: int) -> Any:
+        def hook(_module: object, _inputs: object, output: Any) -> None:
+            outputs[layer] = output[0] if isinstance(output, tuple) else output
+            if layer == max(layers):
+                raise _Stop
+
+        return hook
+
+    handles = [blocks[layer - 1].register_forward_hook(keep(layer)) for layer in layers]
+    try:
+        with contextlib.suppress(_Stop):
+            module(**inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return outputs
+
+
+class TokenBackbone(Backbone):
+    """A vision transformer: one sequence of tokens, `prefix` others, then the patches row by row.
+
+    `blocks` are those of `module`, in order. A `final_norm` is applied to every asked layer if a
+    norm is wanted.
+    """
+
+    def __init__(
+        self, model: Model, module: Any, blocks: Any, final_norm: Any, prefix: int = 0
+    ) -> None:
+        self.name, self.licence, self.module = model.name, model.licence, module
+        self.blocks, self.final_norm, self.prefix = blocks, final_norm, prefix
+        self.patch_size, self.dim = module.config.patch_size, module.config.hidden_size
+        self.has_norm, self.num_layers = final_norm is not None, len(blocks)
+
+    def inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
+        """Return the keyword arguments of the network for (B, 3, H, W) pixels."""
+        return {"pixel_values": pixels}
+
+    def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:
+        """Compute maps; see `Backbone.forward`."""
+        rows, columns = (length // self.patch_size for length in pixels.shape[2:])
+        outputs = run_blocks(self.module, self.blocks, layers, self.inputs(pixels))
+        maps = {}
+        for layer in layers:
+            tokens = outputs.pop(layer)
+            if norm and self.final_norm is not None:
+                tokens = self.final_norm(tokens)
+            if tokens.ndim != 3 or tokens.shape[1] != self.prefix + rows * columns:
+                raise ValueError(
+                    f"backbone {self.name!r} must return {rows * columns} tokens after "
+                    f"{self.prefix} others for this image, got blocks of shape "
+                    f"{tuple(tokens.shape)}"
+                )
+            patches = tokens[:, self.prefix :].transpose(1, 2)
+            maps[layer] = patches.unflatten(2, (rows, columns))
+        return maps
+
+
 class Naflex(TokenBackbone):
     """An image encoder that is given patches instead of pixels."""
 
     def inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
         """Cut (B, 3, H, W) pixels into (B, N, 3 * patch ** 2) patches, colours innermost."""
-        torch = require_torch()
         patch = self.patch_size
         rows, columns = (length // patch for length in pixels.shape[2:])
         cells = pixels.unflatten(3, (columns, patch)).unflatten(2, (rows, patch))
@@ -232,9 +314,7 @@ class ConvNext(Backbone):
         """Centre of the first cell: stem and downsampling have kernels as wide as their stride."""
         return (self.stride_of(layer) - 1) / 2
 
-    def forward(
-        self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
-    ) -> dict[int, torch.Tensor]:
+    def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:
         """Compute maps; see `Backbone.forward`."""
         module: Any = self.module
         maps = run_blocks(module, self.stages, layers, {"pixel_values": pixels})
@@ -242,3 +322,116 @@ class ConvNext(Backbone):
             last = maps[self.num_layers].permute(0, 2, 3, 1)
             maps[self.num_layers] = module.layer_norm(last).permute(0, 3, 1, 2)
         return maps
+
+
+def require_transformers() -> Any:
+    """Import transformers, or say how to get it."""
+    return require("transformers", "this representation", "features", works_now)
+
+
+def published_network(
+    model: Model,
+    weights: object,
+    offline: bool,
+    *,
+    spare: tuple[str, ...] = (),
+    convert: Callable[[State], State] | None = None,
+) -> torch.nn.Module:
+    """Make a published network and load its weights.
+
+    Of `model.settings`, "network" is the stem of its class in transformers, such as "Dinov2" for
+    ``Dinov2Config`` and ``Dinov2Model``, and the rest are fields of the configuration. A
+    ``config.json`` beside the weights must agree with these, and decides everything else. The other
+    arguments are as in `load_network`.
+    """
+    transformers = require_transformers()
+    source = find_weights(model, weights, offline)
+    settings = dict(model.settings)
+    stem = settings.pop("network")
+    config_class = getattr(transformers, f"{stem}Config")
+    config = config_class(**settings)
+    if source != RANDOM and (source / "config.json").is_file():
+        config = read_config(config_class, source)
+        for name, value in settings.items():
+            got = getattr(config, name, None)
+            if got != value:
+                raise WeightsError(
+                    f"weights must be those of {model.name!r}, got {str(source)!r} (its "
+                    f"config.json says {name} {got!r} instead of {value!r})"
+                )
+    network = getattr(transformers, f"{stem}Model")
+    return load_network(network, config, source, model.name, spare=spare, convert=convert)
+
+
+def load_network(
+    network: Any,
+    config: Any,
+    source: Path | Literal["random"],
+    name: str,
+    spare: tuple[str, ...] = (),
+    dispensable: tuple[str, ...] = (),
+    convert: Callable[[State], State] | None = None,
+) -> torch.nn.Module:
+    """Make a network of a class of transformers and load every one of its weights, or refuse.
+
+    `source` is what `find_weights` returns. Tensors of the file that begin with `spare` are not
+    used, and those of the network that begin with `dispensable` may be missing. `convert` brings
+    the names of the authors' own file to those of the hub, and leaves the hub's alone.
+    """
+    if source == RANDOM:
+        from transformers.initialization import no_init_weights
+
+        # Its own initialisation takes several times as long and would be overwritten.
+        with no_init_weights():
+            module = network(config)
+        return random_weights(module)
+    state = load_state(source)
+    with quiet():
+        # Through transformers, as it knows under which names older files hold the same weights.
+        module, info = network.from_pretrained(
+            None,
+            config=config,
+            state_dict=state if convert is None else convert(state),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            dtype=torch.float32,
+        )
+    missing = (key for key in info["missing_keys"] if not key.endswith(_UNUSED))
+    check_keys(
+        name,
+        total=len(module.state_dict()),
+        missing=(key for key in missing if not key.startswith(dispensable)),
+        unexpected=(key for key in info["unexpected_keys"] if not key.startswith(spare)),
+        mismatched=(key for key, *_ in info["mismatched_keys"]),
+    )
+    return freeze(module)
+
+
+def read_config(config_class: Any, folder: Path) -> Any:
+    """Read config.json; that of a larger model that contains this one gives its part."""
+    try:
+        with quiet():
+            return config_class.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+    except Exception as error:  # noqa: BLE001 (its checks raise errors of a dozen kinds)
+        raise WeightsError(
+            f"weights must have a config.json that transformers reads, got {str(folder)!r} "
+            f"({first_line(error)})"
+        ) from None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence progress bars and reports: what matters is checked and raised."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -5,8 +5,7 @@ blocks have norms of their own (6, 12, 18 and 24 of ViT-L); any other layer is n
 one, which is not what the network was trained with: compare such layers with ``norm=False`` too.
 
 A network is a tree of torch's own modules with the names of the published tensors, made by
-`build_network`; `VJepa.forward` runs it. So this file defines no module class and imports torch
-only when it is used.
+`build_network`; `VJepa.forward` runs it.
 """
 
 from __future__ import annotations
@@ -14,15 +13,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+from torch.nn import functional
+
 from manymatch.features.backbones import Backbone
-from manymatch.features.device import require_torch
 from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
+    from manymatch.features.backbones import Maps
     from manymatch.features.registry import Model
     from manymatch.features.tensors import State
 
@@ -42,7 +43,6 @@ def build_network(dim: int, hidden: int, normed: Sequence[int]) -> torch.nn.Modu
     depth. The tokeniser and the embedding of videos are there, so that nothing of a checkpoint is
     left over, but are not used.
     """
-    nn = require_torch().nn
 
     def norm() -> Any:
         return nn.LayerNorm(dim, eps=1e-6)
@@ -54,15 +54,10 @@ def build_network(dim: int, hidden: int, normed: Sequence[int]) -> torch.nn.Modu
     def block() -> Any:
         attention = {"qkv": nn.Linear(dim, 3 * dim), "proj": nn.Linear(dim, dim)}
         perceptron = {"fc1": nn.Linear(dim, hidden), "fc2": nn.Linear(hidden, dim)}
-        parts = {
-            "norm1": norm(),
-            "attn": nn.ModuleDict(attention),
-            "norm2": norm(),
-            "mlp": nn.ModuleDict(perceptron),
-        }
-        return nn.ModuleDict(parts)
+        parts = {"attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(perceptron)}
+        return nn.ModuleDict({"norm1": norm(), "norm2": norm(), **parts})
 
-    network: torch.nn.Module = nn.ModuleDict(
+    network = nn.ModuleDict(
         {
             "patch_embed": tokens(frames=2),
             "patch_embed_img": tokens(frames=1),
@@ -71,7 +66,7 @@ def build_network(dim: int, hidden: int, normed: Sequence[int]) -> torch.nn.Modu
         }
     )
     for name in ("img_mod_embed", "video_mod_embed"):
-        network.register_parameter(name, nn.Parameter(require_torch().zeros(1, 1, dim)))
+        network.register_parameter(name, nn.Parameter(torch.zeros(1, 1, dim)))
     return network
 
 
@@ -83,16 +78,13 @@ class VJepa(Backbone):
     def __init__(self, model: Model, normed: Sequence[int], module: Any) -> None:
         self.name, self.licence, self.module = model.name, model.licence, module
         self.dim, self.num_layers = module.img_mod_embed.shape[-1], normed[-1]
-        self.normed = tuple(normed)
+        self.normed = list(normed)
 
-    def forward(
-        self, pixels: torch.Tensor, layers: Sequence[int], norm: bool
-    ) -> dict[int, torch.Tensor]:
+    def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:
         """Compute maps; see `Backbone.forward`."""
         network: Any = self.module
         # A kernel of one frame on one frame is an ordinary, and faster, convolution.
         proj = network["patch_embed_img"]["proj"]
-        functional = require_torch().nn.functional
         embedded = functional.conv2d(pixels, proj.weight[:, :, 0], proj.bias, stride=_PATCH)
         rows, columns = embedded.shape[2:]
         x = embedded.flatten(2).transpose(1, 2) + network.img_mod_embed
@@ -103,29 +95,21 @@ class VJepa(Backbone):
             hidden = functional.gelu(block["mlp"]["fc1"](block["norm2"](x)))
             x = x + block["mlp"]["fc2"](hidden)
             if k in layers:
-                y = self.norm_of(k)(x) if norm else x
+                # The block's own norm, or the last one where it has none.
+                own = self.normed.index(k) if k in self.normed else -1
+                y = network["norms_block"][own](x) if norm else x
                 found[k] = y.transpose(1, 2).unflatten(2, (rows, columns))
         return found
 
-    def norm_of(self, layer: int) -> torch.nn.Module:
-        """Return the block's own norm, or the last one where it has none."""
-        normed, norms = self.normed, self.module.get_submodule("norms_block")
-        own: torch.nn.Module = norms[normed.index(layer) if layer in normed else -1]
-        return own
 
-
-def _attend(
-    attention: Any, x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]
-) -> torch.Tensor:
+def _attend(attention: Any, x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> Any:
     """Attention whose queries and keys are turned by their positions."""
     # (B, tokens, 3 * dim) to three of (B, heads, tokens, channels of a head).
     heads = attention["qkv"](x).unflatten(2, (3, -1, _HEAD)).permute(2, 0, 3, 1, 4)
     query, key, value = heads.unbind(0)
-    mixed = require_torch().nn.functional.scaled_dot_product_attention(
-        rotate(query, *turn), rotate(key, *turn), value
-    )
-    result: torch.Tensor = attention["proj"](mixed.transpose(1, 2).flatten(2))
-    return result
+    turned = rotate(query, *turn), rotate(key, *turn)
+    mixed = functional.scaled_dot_product_attention(*turned, value)
+    return attention["proj"](mixed.transpose(1, 2).flatten(2))
 
 
 def rotation(
@@ -137,7 +121,6 @@ def rotation(
     still at 0 for an image, 20 to height, 20 to width, and the last 4 do not turn. Positions are
     those of the pretraining grid: a step is ``15 / (size - 1)``, and a single row or column is 0.
     """
-    torch = require_torch()
     half = _TURNING // 2
     speed = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
 
@@ -156,18 +139,17 @@ def rotation(
 def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
     """Turn every adjacent pair of channels by its angle."""
     first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
-    quarter = require_torch().stack((-second, first), dim=-1).flatten(-2)
+    quarter = torch.stack((-second, first), dim=-1).flatten(-2)
     return x * cosine + quarter * sine
 
 
 def load_vjepa(model: Model, weights: object = None, offline: bool = False) -> VJepa:
     """Make an encoder; `entry` of its settings names where the published checkpoint has it."""
-    settings = model.settings
-    normed = tuple(settings["normed"])
+    settings, normed = model.settings, model.settings["normed"]
 
     def build() -> torch.nn.Module:
         # Every number is set later: drawing a billion of them first would be a waste.
-        with require_torch().device("meta"):
+        with torch.device("meta"):
             network = build_network(model.dim or 0, settings["hidden"], normed)
         return network.to_empty(device="cpu")
 
@@ -175,6 +157,5 @@ def load_vjepa(model: Model, weights: object = None, offline: bool = False) -> V
         # Drop what training put before the names.
         return {_PREFIXES.sub("", key): value for key, value in state.items()}
 
-    entry = settings["entry"]
-    module = load_weights(model, build, weights, offline, key=entry, convert=convert)
+    module = load_weights(model, build, weights, offline, settings["entry"], convert)
     return VJepa(model, normed, module)

@@ -24,10 +24,8 @@ _LARGEST = 65_536
 class Keypoints:
     """Keypoints that a detector found, best first.
 
-    `points` (N, 2) are float64 pixels (x, y) of the image that was given, `scores` (N,) float32.
-    `descriptors` (N, D) float32 are the detector's own, of length one, or None. `further` (M, D)
-    are more descriptors of some keypoints (SIFT with several orientations), and `owners` (M,) the
-    keypoints that they belong to; see `manymatch.associate.owned`.
+    `points` (N, 2) are float64 pixels (x, y) of the image that was given. `descriptors` are the
+    detector's own, or None. The arrays are otherwise as in `Features`.
     """
 
     points: FloatArray
@@ -91,13 +89,7 @@ class Detector(abc.ABC):
     module: torch.nn.Module | None = None
 
     def __init__(
-        self,
-        model: Model,
-        selection: Selection,
-        *,
-        weights: object = None,
-        offline: bool = False,
-        variant: str = "",
+        self, model: Model, selection: Selection, *, weights: object, offline: bool, variant: str
     ) -> None:
         del weights, offline, variant
         self.name, self.dim, self.licence = model.name, model.dim, model.licence

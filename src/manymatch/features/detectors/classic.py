@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import integer, require
-from manymatch.features.detectors import (
-    Detector,
-    Keypoints,
-    by_score,
-    first_places,
-    suppress,
-)
+from manymatch.features.detectors import Detector, Keypoints, by_score, first_places, suppress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from manymatch._validate import FloatArray, IndexArray
-
-_OCTAVE_LAYERS, _EDGE_THRESHOLD, _SIGMA = 3, 10.0, 1.6
+# Without the precise enlargement every position is 0.25 px too large in x and in y: OpenCV maps
+# positions of the enlarged image back by x / 2 only.
+_SIFT: dict[str, Any] = {
+    "nOctaveLayers": 3,
+    "edgeThreshold": 10.0,
+    "sigma": 1.6,
+    "enable_precise_upscale": True,
+}
 # Below this the pyramid has no level with room for an extremum, and OpenCV may fail.
 _SMALLEST = 16
 _LENGTH = 128
@@ -52,22 +49,29 @@ class Sift(Detector):
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
         """Find keypoints of an (H, W, 3) RGB image."""
         height, width = image.shape[:2]
-        none = Keypoints(
-            np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, _LENGTH), np.float32)
-        )
+        none = np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, _LENGTH), np.float32)
         if min(height, width) < _SMALLEST:
-            return none
+            return Keypoints(*none)
         grey = self._cv2.cvtColor(image, self._cv2.COLOR_RGB2GRAY)
         wanted = self.selection.max_keypoints
         # Most of the time goes to descriptors, so they are computed for the best only, if these
         # are enough: some have several orientations, and those at the border are dropped.
+        # OpenCV keeps the best, with all that are as good; 0 keeps all.
         for most in (_SPARE * wanted, 0):
-            found, descriptors = self._make(most).detectAndCompute(grey, None)
+            limits = {"nfeatures": most, "contrastThreshold": self.selection.threshold}
+            found, descriptors = self._cv2.SIFT_create(**limits, **_SIFT).detectAndCompute(
+                grey, None
+            )
             if not found:
-                return none
+                return Keypoints(*none)
             points = self._cv2.KeyPoint.convert(found).astype(np.float64)
-            scores = np.array([keypoint.response for keypoint in found], dtype=np.float32)
-            listed = _opencv_order(found, points, scores)
+            size, angle, octave, response = (
+                np.array([getattr(keypoint, name) for keypoint in found])
+                for name in ("size", "angle", "octave", "response")
+            )
+            scores = response.astype(np.float32)
+            # OpenCV's order where it keeps all, which does not depend on how many are kept.
+            listed = np.lexsort((-octave, -scores, angle, -size, points[:, 1], points[:, 0]))
             order = listed[by_score(scores[listed])]
             order = order[suppress(points[order], self.selection.nms_radius)]
             chosen = order[self.selection.choose(points[order], (width, height))]
@@ -80,50 +84,12 @@ class Sift(Detector):
         owners = owner[place]
         owners[chosen] = -1
         others = listed[owners[listed] >= 0]
-        return Keypoints(
-            points[chosen],
-            scores[chosen],
-            root_sift(descriptors[chosen]),
-            root_sift(descriptors[others]),
-            owners[others],
-        )
+        own, further = (root_sift(descriptors[rows]) for rows in (chosen, others))
+        return Keypoints(points[chosen], scores[chosen], own, further, owners[others])
 
     def settings(self) -> dict[str, object]:
         """Everything that changes a number."""
-        return {
-            **super().settings(),
-            "octave_layers": _OCTAVE_LAYERS,
-            "edge_threshold": _EDGE_THRESHOLD,
-            "sigma": _SIGMA,
-            "precise_upscale": True,
-        }
-
-    def _make(self, most: int = 0) -> Any:
-        """Make OpenCV's detector, which keeps the best, with all that are as good; 0 for all."""
-        # Without the precise enlargement every position is 0.25 px too large in x and in y:
-        # OpenCV maps positions of the enlarged image back by x / 2 only.
-        return self._cv2.SIFT_create(
-            nfeatures=most,
-            nOctaveLayers=_OCTAVE_LAYERS,
-            contrastThreshold=self.selection.threshold,
-            edgeThreshold=_EDGE_THRESHOLD,
-            sigma=_SIGMA,
-            enable_precise_upscale=True,
-        )
-
-
-def _opencv_order(
-    found: Sequence[Any], points: FloatArray, scores: NDArray[np.float32]
-) -> IndexArray:
-    """Order of OpenCV where it keeps all keypoints, which does not depend on how many are kept.
-
-    By position, falling size, angle, falling score, falling octave.
-    """
-    size, angle, octave = (
-        np.array([getattr(keypoint, name) for keypoint in found])
-        for name in ("size", "angle", "octave")
-    )
-    return np.lexsort((-octave, -scores, angle, -size, points[:, 1], points[:, 0]))
+        return {**super().settings(), **_SIFT}
 
 
 def root_sift(descriptors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -133,8 +99,7 @@ def root_sift(descriptors: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     total = descriptors.sum(axis=1, keepdims=True, dtype=np.float64)
     shares = descriptors / np.where(total > 0.0, total, 1.0)
-    roots: NDArray[np.float32] = np.sqrt(shares).astype(np.float32)
-    return roots
+    return np.sqrt(shares).astype(np.float32)
 
 
 class Grid(Detector):
@@ -146,7 +111,7 @@ class Grid(Detector):
     """
 
     def __init__(self, *arguments: Any, variant: str = "", **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+        super().__init__(*arguments, variant=variant, **settings)
         self.stride = integer(int(variant or _STRIDE), "stride", 1, 65_536)
 
     @classmethod
@@ -155,28 +120,18 @@ class Grid(Detector):
         return variant.isdecimal()
 
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
-        """Return the centres, all with score 1."""
-        height, width = image.shape[:2]
-        x, y = (self._centres(length) for length in (width, height))
+        """Return the centres that are not in the border, all with score 1."""
+        axes, border = [], self.selection.border
+        for length in (image.shape[1], image.shape[0]):
+            centres = np.arange(length // self.stride) * self.stride + (self.stride - 1) / 2
+            axes.append(centres[(centres >= border) & (centres <= length - 1 - border)])
         step = 1
-        while len(x[::step]) * len(y[::step]) > self.selection.max_keypoints:
+        while len(axes[0][::step]) * len(axes[1][::step]) > self.selection.max_keypoints:
             step += 1
-        columns, rows = np.meshgrid(x[::step], y[::step])
+        columns, rows = np.meshgrid(*(axis[::step] for axis in axes))
         points = np.stack([columns.ravel(), rows.ravel()], axis=1)
         return Keypoints(points, np.ones(len(points), dtype=np.float32))
 
     def settings(self) -> dict[str, object]:
         """Everything that changes a number."""
-        return {
-            "name": self.name,
-            "stride": self.stride,
-            "max_keypoints": self.selection.max_keypoints,
-            "border": self.selection.border,
-        }
-
-    def _centres(self, length: int) -> NDArray[np.float64]:
-        """Centres along one axis that are not in the border."""
-        centres = np.arange(length // self.stride, dtype=np.float64) * self.stride
-        centres += (self.stride - 1) / 2
-        border = self.selection.border
-        return centres[(centres >= border) & (centres <= length - 1 - border)]
+        return {**super().settings(), "stride": self.stride}

@@ -7,21 +7,23 @@ score maps is the same for all.
 from __future__ import annotations
 
 import abc
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from manymatch._validate import require
-from manymatch.features.detectors import Detector, Keypoints
-from manymatch.features.device import inference, require_torch, works_now
+from manymatch.features.detectors import Detector, Keypoints, Selection
+from manymatch.features.device import inference, works_now
 from manymatch.features.tensors import for_inference
 from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
-    import torch
     from numpy.typing import NDArray
 
-    from manymatch.features.detectors import Selection
     from manymatch.features.registry import Model
     from manymatch.features.tensors import State
 
@@ -34,15 +36,11 @@ _WINDOW, _TEMPERATURE = 2, 0.1
 # A constant of kornia's ALIKED, which the published files do not hold.
 _CONSTANT = "dkd.hw_grid"
 # Layers of SuperPoint in the file of its authors, and in transformers.
-_SUPERPOINT_LAYERS = {
-    **{
-        f"conv{i + 1}{part}": f"encoder.conv_blocks.{i}.conv_{part}"
-        for i in range(4)
-        for part in "ab"
-    },
-    **{f"convP{part}": f"keypoint_decoder.conv_score_{part}" for part in "ab"},
-    **{f"convD{part}": f"descriptor_decoder.conv_descriptor_{part}" for part in "ab"},
-}
+_SUPERPOINT_LAYERS = (
+    *((f"conv{i + 1}", f"encoder.conv_blocks.{i}.conv_") for i in range(4)),
+    ("convP", "keypoint_decoder.conv_score_"),
+    ("convD", "descriptor_decoder.conv_descriptor_"),
+)
 
 
 class NetworkDetector(Detector):
@@ -61,19 +59,11 @@ class NetworkDetector(Detector):
     module: torch.nn.Module
 
     def __init__(
-        self,
-        model: Model,
-        selection: Selection,
-        *,
-        weights: object = None,
-        offline: bool = False,
-        variant: str = "",
+        self, model: Model, selection: Selection, *, weights: object, offline: bool, variant: str
     ) -> None:
-        require_torch()
-        super().__init__(model, selection, variant=variant)
-        module = load_weights(
-            model, self.build, weights, offline, key=self.state_key, convert=self.published
-        )
+        super().__init__(model, selection, weights=weights, offline=offline, variant=variant)
+        published = self.state_key, self.published
+        module = load_weights(model, self.build, weights, offline, *published)
         self.module = for_inference(module) if self.foldable else module
 
     @abc.abstractmethod
@@ -89,40 +79,37 @@ class NetworkDetector(Detector):
         return state
 
     @abc.abstractmethod
-    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    def maps(self, pixels: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         """Run the network on (1, 3, H, W) pixels, RGB in [0, 1].
 
         Returns (h, w) scores with h <= H, w <= W in which peaks are found; scores by which peaks
         are sorted, or None if they are the same; and what `describe` needs.
         """
 
-    def refine(self, scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    def refine(self, scores: Tensor, indices: Tensor) -> Tensor:
         """Positions (N, 2) of peaks: whole pixels, unless a subclass refines them."""
         return positions(indices, scores.shape[1]).to(scores.dtype)
 
     @abc.abstractmethod
-    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
+    def describe(self, features: Tensor, points: Tensor) -> Any:
         """Return (N, D) descriptors of length one at N > 0 pixels."""
 
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
         """Find keypoints of an (H, W, 3) RGB image, on the device on which the module is."""
-        torch = require_torch()
         device = next(self.module.parameters()).device
         with inference(device):
             whole = torch.from_numpy(np.ascontiguousarray(image)).to(device)
             pixels = whole.permute(2, 0, 1)[None].to(torch.float32) / 255.0
             scores, ranking, features = self.maps(pixels)
-            chosen = find_peaks(
-                scores, self.selection.nms_radius, self.selection.threshold, self.nms_rounds
-            )
+            limits = self.selection.nms_radius, self.selection.threshold
+            chosen = find_peaks(scores, *limits, self.nms_rounds)
             values = (scores if ranking is None else ranking).reshape(-1)[chosen]
             if ranking is not None:
                 values, order = torch.sort(values, descending=True, stable=True)
                 chosen = chosen[order]
             points = self.refine(scores, chosen)
-            size = (scores.shape[1], scores.shape[0])
             places = points.cpu().numpy().astype(np.float64)
-            kept = self.selection.choose(places, size)
+            kept = self.selection.choose(places, (scores.shape[1], scores.shape[0]))
             which = torch.from_numpy(kept).to(device)
             descriptors = np.zeros((0, self.dim or 0))
             if len(kept):
@@ -162,13 +149,11 @@ class SuperPoint(NetworkDetector):
 
     def published(self, state: State) -> State:
         """Translate the names of ``superpoint_v1.pth``; those of the hub's file stay."""
-        translated = {}
-        for key, value in state.items():
-            layer, dot, kind = key.partition(".")
-            translated[_SUPERPOINT_LAYERS.get(layer, layer) + dot + kind] = value
-        return translated
+        for own, ours in _SUPERPOINT_LAYERS:
+            state = {re.sub(rf"^{own}([ab]\.)", rf"{ours}\1", k): v for k, v in state.items()}
+        return state
 
-    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+    def maps(self, pixels: Tensor) -> tuple[Tensor, None, Tensor]:
         """Score of every pixel and the encoding of every cell."""
         rows, columns = (length // _CELL for length in pixels.shape[-2:])
         if rows == 0 or columns == 0:
@@ -178,7 +163,7 @@ class SuperPoint(NetworkDetector):
         _, scores = self.module.keypoint_decoder(encoded)
         return scores.reshape(rows * _CELL, columns * _CELL), None, encoded
 
-    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
+    def describe(self, features: Tensor, points: Tensor) -> Any:
         """Descriptors, bilinear between cells."""
         return self.module.descriptor_decoder(features, points[None])
 
@@ -199,30 +184,27 @@ class Aliked(NetworkDetector):
 
     def published(self, state: State) -> State:
         """Add the constant that the file lacks."""
-        constant = self.build().state_dict()[_CONSTANT]
-        return {_CONSTANT: constant, **state}
+        return {_CONSTANT: self.build().state_dict()[_CONSTANT], **state}
 
-    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+    def maps(self, pixels: Tensor) -> tuple[Tensor, None, Tensor]:
         """Score and feature of every pixel; the module pads on all sides and cuts that off."""
         features, scores = self.module.extract_dense_map(pixels)
         return scores[0, 0], None, features
 
-    def refine(self, scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    def refine(self, scores: Tensor, indices: Tensor) -> Tensor:
         """Move peaks to the soft maximum of their windows."""
-        import torch
-
         height, width = scores.shape
         peaks = positions(indices, width)
         offsets = torch.arange(-_WINDOW, _WINDOW + 1, device=scores.device)
         dy, dx = (d.reshape(-1) for d in torch.meshgrid(offsets, offsets, indexing="ij"))
-        padded = torch.nn.functional.pad(scores, (_WINDOW,) * 4)
+        padded = functional.pad(scores, (_WINDOW,) * 4)
         window = padded[peaks[:, 1:] + dy + _WINDOW, peaks[:, :1] + dx + _WINDOW]
         weight = torch.softmax(window / _TEMPERATURE, dim=1)
         moved = peaks + weight @ torch.stack([dx, dy], dim=1).to(scores.dtype)
         last = torch.tensor([width - 1, height - 1], device=scores.device)
         return moved.clamp(min=0).minimum(last)
 
-    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
+    def describe(self, features: Tensor, points: Tensor) -> Any:
         """Descriptors from deformed windows."""
         # Positions go in as [-1, 1] from the first to the last pixel centre, x first.
         last = points.new_tensor([max(length - 1, 1) for length in features.shape[:1:-1]])
@@ -247,15 +229,12 @@ class Disk(NetworkDetector):
         """Make the network without weights."""
         return self.kornia().DISK()
 
-    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+    def maps(self, pixels: Tensor) -> tuple[Tensor, None, Tensor]:
         """Score of every pixel, and the input of the last convolution.
 
         Its 128 outputs for descriptors are computed at keypoints only, which takes 0.4 of the time
         and a third of the memory (1024 x 768, one core).
         """
-        from torch import cat
-        from torch.nn.functional import conv2d
-
         height, width = pixels.shape[-2:]
         # Four halvings of the image; the normalisation of the smallest level needs more than one
         # pixel.
@@ -267,27 +246,26 @@ class Disk(NetworkDetector):
         for block in blocks:
             values = block(values, levels.pop())
         *before, convolution = last.conv
-        values = cat([last.upsample(values), levels.pop()], dim=1)
+        values = torch.cat([last.upsample(values), levels.pop()], dim=1)
         for step in before:
             values = step(values)
-        scores = conv2d(values, convolution.weight[-1:], convolution.bias[-1:], padding="same")
+        scores = functional.conv2d(
+            values, convolution.weight[-1:], convolution.bias[-1:], padding="same"
+        )
         return scores[0, 0, :height, :width], None, values[0]
 
-    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
+    def describe(self, features: Tensor, points: Tensor) -> Any:
         """Descriptors of whole pixels: the last convolution there."""
-        import torch
-        from torch.nn.functional import normalize, pad
-
         convolution = self.module.unet.path_up[-1].conv[-1]
         weight, bias = convolution.weight[:-1], convolution.bias[:-1]
         radius = weight.shape[-1] // 2
         offsets = torch.arange(2 * radius + 1, device=points.device)
         x, y = points.long().T
-        padded = pad(features, (radius,) * 4)
+        padded = functional.pad(features, (radius,) * 4)
         # (C, N, size, size): the window of every keypoint.
         windows = padded[:, (y[:, None] + offsets)[:, :, None], (x[:, None] + offsets)[:, None, :]]
         flat = windows.transpose(0, 1).reshape(len(points), -1)
-        return normalize(flat @ weight.reshape(len(weight), -1).T + bias, dim=1)
+        return functional.normalize(flat @ weight.reshape(len(weight), -1).T + bias, dim=1)
 
 
 class XFeat(NetworkDetector):
@@ -305,49 +283,45 @@ class XFeat(NetworkDetector):
         """Make the network without weights."""
         return self.kornia().XFeat().net
 
-    def maps(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def maps(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Score and reliability of every pixel, features of every cell of the padded image."""
-        from torch.nn.functional import interpolate, normalize, pixel_shuffle
-
         height, width = pixels.shape[-2:]
         padded = pad_to(pixels, 32)
         features, logits, reliability = self.module(padded)
         # 64 places of a cell, row by row, and one for "none".
-        scores = pixel_shuffle(logits.softmax(dim=1)[:, :-1], _CELL)
-        reliability = interpolate(reliability, padded.shape[-2:], mode="bilinear")
+        scores = functional.pixel_shuffle(logits.softmax(dim=1)[:, :-1], _CELL)
+        reliability = functional.interpolate(reliability, padded.shape[-2:], mode="bilinear")
         ranking = scores * reliability
         whole = (0, 0, slice(height), slice(width))
-        return scores[whole], ranking[whole], normalize(features, dim=1)
+        return scores[whole], ranking[whole], functional.normalize(features, dim=1)
 
-    def describe(self, features: torch.Tensor, points: torch.Tensor) -> Any:
+    def describe(self, features: Tensor, points: Tensor) -> Any:
         """Descriptors, bicubic between cells."""
-        from torch.nn.functional import grid_sample, normalize
-
         # As the network was trained: pixels count from edge to edge here, though they are centres,
         # which reads all descriptors half a pixel off in the same direction.
         last = points.new_tensor([length * _CELL - 1 for length in features.shape[:1:-1]])
         where = (2.0 * points / last - 1.0)[None, None]
-        sampled = grid_sample(features, where, mode="bicubic", align_corners=False)
-        return normalize(sampled[0, :, 0].T, dim=1)
+        sampled = functional.grid_sample(features, where, mode="bicubic", align_corners=False)
+        return functional.normalize(sampled[0, :, 0].T, dim=1)
 
 
-def pad_to(pixels: torch.Tensor, multiple: int, smallest: int = 1) -> torch.Tensor:
+def pad_to(pixels: Tensor, multiple: int, smallest: int = 1) -> Tensor:
     """Repeat the last row and column of (B, C, H, W) pixels up to a multiple of some length.
 
     An edge to black would attract keypoints and change the mean that these networks normalise by.
     """
-    from torch.nn.functional import pad
-
     height, width = pixels.shape[-2:]
     right, bottom = (
         max(-(-length // multiple) * multiple, smallest) - length for length in (width, height)
     )
-    return pad(pixels, (0, right, 0, bottom), mode="replicate") if right or bottom else pixels
+    return (
+        functional.pad(pixels, (0, right, 0, bottom), mode="replicate")
+        if right or bottom
+        else pixels
+    )
 
 
-def find_peaks(
-    scores: torch.Tensor, radius: int, threshold: float, rounds: int = 0
-) -> torch.Tensor:
+def find_peaks(scores: Tensor, radius: int, threshold: float, rounds: int = 0) -> Tensor:
     """Find the local maxima above a threshold of an (H, W) map, best first.
 
     A peak is larger than all others in the square of ``2 radius + 1`` pixels around it; of equal
@@ -355,8 +329,6 @@ def find_peaks(
     for again outside the squares of those found, as SuperPoint does. Returns (N,) indices into the
     flattened map, by falling score, equal ones in reading order.
     """
-    import torch
-
     flat = scores.reshape(-1)
     candidates = torch.nonzero(flat > threshold)[:, 0]
     best = candidates[torch.sort(flat[candidates], descending=True, stable=True).indices]
@@ -374,22 +346,18 @@ def find_peaks(
     return best[peaks.reshape(-1)[best]]
 
 
-def _largest(place: torch.Tensor, radius: int) -> torch.Tensor:
+def _largest(place: Tensor, radius: int) -> Tensor:
     """Tell which candidates are the largest of their squares."""
     return (place == _pool(place, radius)) & (place > 0)
 
 
-def _pool(values: torch.Tensor, radius: int) -> torch.Tensor:
+def _pool(values: Tensor, radius: int) -> Tensor:
     """Maximum over squares, one axis after the other."""
-    from torch.nn.functional import max_pool2d
-
     size = 2 * radius + 1
-    along_x = max_pool2d(values[None, None], (1, size), stride=1, padding=(0, radius))
-    return max_pool2d(along_x, (size, 1), stride=1, padding=(radius, 0))[0, 0]
+    along_x = functional.max_pool2d(values[None, None], (1, size), stride=1, padding=(0, radius))
+    return functional.max_pool2d(along_x, (size, 1), stride=1, padding=(radius, 0))[0, 0]
 
 
-def positions(indices: torch.Tensor, width: int) -> torch.Tensor:
+def positions(indices: Tensor, width: int) -> Tensor:
     """Turn indices into a flattened map into (N, 2) pixels (x, y)."""
-    import torch
-
     return torch.stack([indices % width, indices // width], dim=1)
