@@ -20,8 +20,9 @@ from PIL import Image
 
 from manymatch.features.detectors import Keypoints
 from manymatch_lab.systems import load_system
-from manymatch_lab.systems.vismatch import VISMATCH_MODELS, mast3r_input
+from manymatch_lab.systems.vismatch import Mast3r, OmniGlue, RoMa, XoFTR, mast3r_input
 
+SYSTEMS = (OmniGlue, Mast3r, XoFTR, RoMa)
 SIZES = [(1024, 768), (640, 512), (480, 640), (333, 500), (800, 800), (300, 200)]
 
 
@@ -235,7 +236,7 @@ def main() -> None:
     vismatch.snapshot_download = lambda *_: ""
     facts: dict[str, Any] = {
         "version": vismatch.__version__,
-        "unknown": [m.name for m in VISMATCH_MODELS if m.name not in vismatch.available_models],
+        "unknown": [s.model for s in SYSTEMS if s.model not in vismatch.available_models],
     }
     for check in (mast3r, xoftr, roma, omniglue):
         facts[check.__name__] = check(vismatch)

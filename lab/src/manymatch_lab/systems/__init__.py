@@ -8,12 +8,10 @@ from collections.abc import Callable
 from manymatch_lab.checks import suggest
 from manymatch_lab.systems.base import Correspondences, NativeSystem, System
 from manymatch_lab.systems.learned import ImageMatcherSystem, LightGlueSystem
-from manymatch_lab.systems.vismatch import VISMATCH_MODELS, Mast3r, OmniGlue, VismatchSystem
+from manymatch_lab.systems.vismatch import Mast3r, OmniGlue, RoMa, XoFTR
 
 __all__ = ["SYSTEMS", "Correspondences", "System", "load_system"]
 
-# Those that need more than their model's name.
-_VISMATCH = {"omniglue": OmniGlue, "master": Mast3r}
 #: Systems by name: those of the paper in its order, then further ones.
 SYSTEMS: dict[str, Callable[..., System]] = {
     "superpoint-mnn": functools.partial(NativeSystem, "superpoint", "SuperPoint + MNN", "sp"),
@@ -21,16 +19,13 @@ SYSTEMS: dict[str, Callable[..., System]] = {
         LightGlueSystem, "superpoint", "SuperPoint + LightGlue", "sp-lg"
     ),
     "efficient-loftr": functools.partial(ImageMatcherSystem, "efficient-loftr", "ELoFTR", "eloftr"),
-    **{
-        m.title.lower(): functools.partial(_VISMATCH.get(m.name, VismatchSystem), m)
-        for m in VISMATCH_MODELS
-    },
-    "aliked-lightglue": functools.partial(LightGlueSystem, "aliked-n16", "ALIKED + LightGlue", ""),
-    "disk-lightglue": functools.partial(LightGlueSystem, "disk", "DISK + LightGlue", ""),
-    "aliked-n16-mnn": functools.partial(NativeSystem, "aliked-n16", "ALIKED + MNN", ""),
-    "disk-mnn": functools.partial(NativeSystem, "disk", "DISK + MNN", ""),
-    "xfeat-mnn": functools.partial(NativeSystem, "xfeat", "XFeat + MNN", ""),
-    "sift-mnn": functools.partial(NativeSystem, "sift", "SIFT + MNN", ""),
+    **{system.name: system for system in (OmniGlue, Mast3r, XoFTR, RoMa)},
+    "aliked-lightglue": functools.partial(LightGlueSystem, "aliked-n16", "ALIKED + LightGlue"),
+    "disk-lightglue": functools.partial(LightGlueSystem, "disk", "DISK + LightGlue"),
+    "aliked-n16-mnn": functools.partial(NativeSystem, "aliked-n16", "ALIKED + MNN"),
+    "disk-mnn": functools.partial(NativeSystem, "disk", "DISK + MNN"),
+    "xfeat-mnn": functools.partial(NativeSystem, "xfeat", "XFeat + MNN"),
+    "sift-mnn": functools.partial(NativeSystem, "sift", "SIFT + MNN"),
 }
 
 

@@ -11,7 +11,6 @@ import importlib.util
 import json
 import threading
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.features.tensors import WeightsError
 from manymatch.features.weights import find_weights
 from manymatch.graph import AssociationGraph
-from manymatch.io.files import as_path, read_bytes, read_npz, write_whole
+from manymatch.io.files import as_path, read_bytes, read_npz, write_npz
 from manymatch.io.image import load_image
 from manymatch.io.pairs import Pair
 from manymatch.matcher.cameras import resolve_camera
@@ -68,31 +67,17 @@ class Correspondences:
 
 
 class System(abc.ABC):
-    """A matcher with everything it needs, loaded when it is first used.
+    """A matcher with everything it needs, loaded when it is first used."""
 
-    Attributes
-    ----------
-    name, title : str
-        Under which it is chosen, and as tables show it.
-    paper : str
-        Its row in the paper's table; empty where the paper does not have it.
-    specialist : bool
-        Whether it was trained for one kind of pair (visible and thermal) and is therefore left out
-        of a ranking.
-    keep : int or None
-        How many correspondences, the best, go to the pose estimator; None for all.
-    own_size : bool
-        Whether it resizes images by a rule of its own, and gets them as the files have them.
-    """
-
-    name: str
-    title: str
-    paper: str = ""
+    name: str  # under which it is chosen
+    title: str  # as tables show it
+    paper: str = ""  # its row in the paper's table, if it is there
+    #: Trained for one kind of pair (visible and thermal), and therefore left out of rankings.
     specialist: bool = False
-    keep: int | None = None
+    keep: int | None = None  # how many of the best correspondences reach the estimator; None: all
+    #: Resizes images by a rule of its own, and gets them as the files have them.
     own_size: bool = False
-    #: Packages that run it, as Python imports them.
-    packages: Sequence[str] = ()
+    packages: Sequence[str] = ()  # that run it, as Python imports them
 
     def __init__(self, device: str = "auto", *, offline: bool = False) -> None:
         self.device = device
@@ -108,9 +93,9 @@ class System(abc.ABC):
 
         With `fetch`, weights that are missing are downloaded, unless the system is offline.
         """
-        for package in self.packages:
-            if not is_installed(package):
-                return self.without(package)
+        absent = (package for package in self.packages if not is_installed(package))
+        if (package := next(absent, None)) is not None:
+            return self.without(package)
         for model in self.models:
             try:
                 find_weights(model, offline=self.offline or not fetch)
@@ -173,16 +158,8 @@ class NativeSystem(System):
 
     keep: int | None = KEEP
 
-    def __init__(
-        self,
-        detector: str,
-        title: str,
-        paper: str = "",
-        device: str = "auto",
-        *,
-        offline: bool = False,
-    ) -> None:
-        super().__init__(device, offline=offline)
+    def __init__(self, detector: str, title: str, paper: str = "", **where: Any) -> None:
+        super().__init__(**where)
         self.name, self.title, self.paper = f"{detector}-mnn", title, paper
         self.model = find_model(detector)
         self.packages = self.model.libraries
@@ -278,14 +255,9 @@ class SystemGraphs(GraphReader):
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """Everything that decides the graphs: the system, its settings, pairs and versions."""
-        system = self._system
-        return {
-            **self.task,
-            "settings": system.settings(),
-            **pairs_identity(
-                self._dataset.pairs, system.device, network="torch" in system.packages
-            ),
-        }
+        system, pairs = self._system, self._dataset.pairs
+        versions = pairs_identity(pairs, system.device, network="torch" in system.packages)
+        return {**self.task, "settings": system.settings(), **versions}
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -293,27 +265,20 @@ class SystemGraphs(GraphReader):
     def __getitem__(self, index: int) -> PosedGraph:
         dataset = self._dataset
         pair = dataset.pairs[index]
-        found, sizes = self._correspondences(index, pair)
+        found, (size0, size1) = self._correspondences(index, pair)
         kept = found.head(self._system.keep)
-        camera0 = resolve_camera(pair.camera0, pair.path0, sizes[0], "camera0").camera
-        camera1 = resolve_camera(pair.camera1, pair.path1, sizes[1], "camera1").camera
-        numbers = np.arange(len(kept))
+        edges = np.column_stack([np.arange(len(kept))] * 2)
+        ranks = np.ones(len(kept), dtype=np.int64)
         return PosedGraph.of_pair(
             pair,
             index,
-            graph=AssociationGraph(
-                kept.points0,
-                kept.points1,
-                np.column_stack([numbers, numbers]),
-                kept.scores,
-                np.ones(len(kept), dtype=np.int64),
-            ),
-            camera0=camera0,
-            camera1=camera1,
-            size0=sizes[0],
-            size1=sizes[1],
-            working0=self._resize(dataset.longest0).plan(sizes[0]).content,
-            working1=self._resize(dataset.longest1).plan(sizes[1]).content,
+            graph=AssociationGraph(kept.points0, kept.points1, edges, kept.scores, ranks),
+            camera0=resolve_camera(pair.camera0, pair.path0, size0, "camera0").camera,
+            camera1=resolve_camera(pair.camera1, pair.path1, size1, "camera1").camera,
+            size0=size0,
+            size1=size1,
+            working0=self._resize(dataset.longest0).plan(size0).content,
+            working1=self._resize(dataset.longest1).plan(size1).content,
         )
 
     def about(self, index: int) -> dict[str, str]:
@@ -336,36 +301,27 @@ class SystemGraphs(GraphReader):
             kept = Correspondences(*(saved[name] for name in _ARRAYS[:3]))
             return kept, [(width0, height0), (width1, height1)]
         found, sizes = self._match(pair)
-        buffer = BytesIO()
         values = (found.points0, found.points1, found.scores, np.array(sizes))
-        arrays: dict[str, Any] = dict(zip(_ARRAYS, values, strict=True))
-        np.savez_compressed(buffer, **arrays)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda file: file.write(buffer.getvalue()))
+        write_npz(path, dict(zip(_ARRAYS, values, strict=True)))
         return found, sizes
 
     def _match(self, pair: Pair) -> tuple[Correspondences, list[tuple[int, int]]]:
         """Match at working size, and map back to the pixels of the files."""
-        dataset = self._dataset
-        images, back, sizes = [], [], []
-        for path, turns, longest in (
-            (pair.path0, pair.rot0, dataset.longest0),
-            (pair.path1, pair.rot1, dataset.longest1),
-        ):
+        images, frames, sizes = [], [], []
+        sides = (
+            (pair.path0, pair.rot0, self._dataset.longest0),
+            (pair.path1, pair.rot1, self._dataset.longest1),
+        )
+        for path, turns, longest in sides:
             image = load_image(path)
             turned = np.rot90(image, turns)
             resize = Resize.none() if self._system.own_size else self._resize(longest)
-            frame = resize.plan((turned.shape[1], turned.shape[0]))
-            size = (image.shape[1], image.shape[0])
-            images.append(resize_image(np.ascontiguousarray(turned), frame))
-            back.append((frame, turns, size))
-            sizes.append(size)
+            frames.append(resize.plan((turned.shape[1], turned.shape[0])))
+            images.append(resize_image(np.ascontiguousarray(turned), frames[-1]))
+            sizes.append((image.shape[1], image.shape[0]))
         with self._turn:
             found = self._system.match(images[0], images[1])
-        points: list[FloatArray] = [
-            turned_back(frame.to_original(given), turns, size)
-            for given, (frame, turns, size) in zip(
-                (found.points0, found.points1), back, strict=True
-            )
-        ]
-        return Correspondences(points[0], points[1], found.scores), sizes
+        points0 = turned_back(frames[0].to_original(found.points0), pair.rot0, sizes[0])
+        points1 = turned_back(frames[1].to_original(found.points1), pair.rot1, sizes[1])
+        return Correspondences(points0, points1, found.scores), sizes

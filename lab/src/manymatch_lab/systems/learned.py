@@ -19,17 +19,9 @@ class LightGlueSystem(NativeSystem):
 
     keep = None
 
-    def __init__(
-        self,
-        detector: str,
-        title: str,
-        paper: str = "",
-        device: str = "auto",
-        *,
-        offline: bool = False,
-    ) -> None:
-        super().__init__(detector, title, paper, device, offline=offline)
-        self.matcher = load_matcher("lightglue", detector, device=device, offline=offline)
+    def __init__(self, detector: str, title: str, paper: str = "", **where: Any) -> None:
+        super().__init__(detector, title, paper, **where)
+        self.matcher = load_matcher("lightglue", detector, **where)
         if self.matcher.model is None:
             raise RuntimeError("LightGlue has weights for every detector that it takes")
         self._weights = self.matcher.model
@@ -67,18 +59,10 @@ class ImageMatcherSystem(System):
 
     packages: Sequence[str] = ("torch", "transformers")
 
-    def __init__(
-        self,
-        matcher: str,
-        title: str,
-        paper: str = "",
-        device: str = "auto",
-        *,
-        offline: bool = False,
-    ) -> None:
-        super().__init__(device, offline=offline)
+    def __init__(self, matcher: str, title: str, paper: str = "", **where: Any) -> None:
+        super().__init__(**where)
         self.name, self.title, self.paper = matcher, title, paper
-        self.matcher = load_matcher(matcher, device=device, offline=offline)
+        self.matcher = load_matcher(matcher, **where)
 
     @property
     def models(self) -> Sequence[Model]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,109 +19,31 @@ from manymatch_lab.systems.base import MAX_KEYPOINTS, NativeSystem, System, is_i
 _VERSION = "1.4.0"
 
 
-@dataclasses.dataclass(frozen=True)
-class VismatchModel:
-    """Facts about one matcher of vismatch.
-
-    `offset` is added to its pixels, in x and y, to put the centre of the top-left pixel at (0, 0).
-    It downloads `weights` and needs `packages` beside vismatch; the others are as in `System`.
-    """
-
-    name: str
-    title: str
-    paper: str
-    offset: float
-    weights: tuple[Model, ...]
-    packages: tuple[str, ...] = ()
-    specialist: bool = False
-
-
 def _weights(name: str, licence: str, hub_id: str | None = None, url: str | None = None) -> Model:
     return Model(name, "detector", "vismatch", hub_id=hub_id, url=url, licence=licence)
-
-
-# OmniGlue takes the pixels of our detections, MASt3R places of the pixel grid, XoFTR cells whose
-# first pixel is their centre: no offset. RoMa counts from the edge of the image. Where XoFTR
-# resizes to multiples of 8 pixels, its way back leaves out half a pixel's share of the change,
-# below 0.01 px at working size.
-VISMATCH_MODELS = (
-    VismatchModel(
-        "omniglue",
-        "OmniGlue",
-        "omniglue",
-        0.0,
-        (_weights("omniglue", "Apache-2.0", hub_id="vismatch/omniglue"),),
-        packages=("tensorflow",),
-    ),
-    VismatchModel(
-        "master",
-        "MASt3R",
-        "mast3r",
-        0.0,
-        (
-            _weights(
-                "mast3r",
-                "CC BY-NC-SA 4.0",
-                hub_id="naver/MASt3R_ViTLarge_BaseDecoder_512_catmlpdpt_metric",
-            ),
-        ),
-    ),
-    VismatchModel(
-        "xoftr",
-        "XoFTR",
-        "xoftr",
-        0.0,
-        (_weights("xoftr", "Apache-2.0", hub_id="vismatch/xoftr"),),
-        specialist=True,
-    ),
-    VismatchModel(
-        "roma",
-        "RoMa",
-        "",
-        -0.5,
-        (
-            _weights(
-                "roma-outdoor",
-                "MIT",
-                url="https://github.com/Parskatt/storage/releases/download/roma/roma_outdoor.pth",
-            ),
-            _weights(
-                "dinov2-vitl14-published",
-                "Apache-2.0",
-                url="https://dl.fbaipublicfiles.com/dinov2/dinov2_vitl14/"
-                "dinov2_vitl14_pretrain.pth",
-            ),
-        ),
-    ),
-)
 
 
 class VismatchSystem(System):
     """One matcher of vismatch."""
 
+    model: str  # its name there
+    weights: tuple[Model, ...]  # that it downloads
+    beside: tuple[str, ...] = ()  # packages that it needs beside vismatch
+    #: Added to its pixels, in x and y, to put the centre of the top-left pixel at (0, 0).
+    offset = 0.0
     packages: Sequence[str] = ("torch", "vismatch")
-
-    def __init__(
-        self, model: VismatchModel, device: str = "auto", *, offline: bool = False
-    ) -> None:
-        super().__init__(device, offline=offline)
-        self.model = model
-        self.name, self.title, self.paper = model.title.lower(), model.title, model.paper
-        self.specialist = model.specialist
 
     def missing(self, *, fetch: bool = False) -> str | None:
         """Say what is not here; vismatch fetches weights by itself when it is first used."""
-        for package in (*self.packages, *self.model.packages):
+        for package in (*self.packages, *self.beside):
             if not is_installed(package):
                 return self.without(package)
-        if fetch and not self.offline:
-            return None
-        return super().missing()
+        return None if fetch and not self.offline else super().missing()
 
     @property
     def models(self) -> Sequence[Model]:
-        """What it downloads."""
-        return self.model.weights
+        """Weights that it downloads."""
+        return self.weights
 
     def without(self, package: str) -> str:
         """Say how to install what is missing, and what that changes."""
@@ -132,7 +53,7 @@ class VismatchSystem(System):
                 "environment of its own, as it wants kornia below 0.8.3 and the features of this "
                 "package want 0.9 or later"
             )
-        if package in self.model.packages:
+        if package in self.beside:
             return f"{self.title} needs {package} beside vismatch: pip install {package}"
         return super().without(package)
 
@@ -145,10 +66,9 @@ class VismatchSystem(System):
             raise WeightsError(why)
         vismatch = require("vismatch", self.title, "features")
         with _no_hub() if self.offline else contextlib.nullcontext():
+            device = str(choose_device(self.device))
             matcher = vismatch.get_matcher(
-                self.model.name,
-                device=str(choose_device(self.device)),
-                max_num_keypoints=MAX_KEYPOINTS,
+                self.model, device=device, max_num_keypoints=MAX_KEYPOINTS
             )
         # A homography of the matches, which is not used and fails where there is none.
         matcher.skip_ransac = True
@@ -163,7 +83,7 @@ class VismatchSystem(System):
         except PackageNotFoundError:
             number = "unknown"
         return {
-            "matching": self.model.name,
+            "matching": self.model,
             "vismatch": number,
             "weights": weights_hash(self.matcher) if hasattr(self.matcher, "state_dict") else "",
             "max_keypoints": MAX_KEYPOINTS,
@@ -178,8 +98,7 @@ class VismatchSystem(System):
         )
         answer = self.matcher(*images)
         points = [
-            np.asarray(answer[f"matched_kpts{side}"], dtype=np.float64).reshape(-1, 2)
-            + self.model.offset
+            np.asarray(answer[f"matched_kpts{side}"], dtype=np.float64).reshape(-1, 2) + self.offset
             for side in (0, 1)
         ]
         scores = answer.get("matched_confidences")
@@ -191,14 +110,17 @@ class VismatchSystem(System):
 class OmniGlue(VismatchSystem):
     """OmniGlue on our detections of SuperPoint, which all systems with SuperPoint share.
 
-    Its own SuperPoint has other weights and another suppression.
+    Its own SuperPoint has other weights and another suppression. Pixels are those of our
+    detections.
     """
 
-    def __init__(
-        self, model: VismatchModel, device: str = "auto", *, offline: bool = False
-    ) -> None:
-        super().__init__(model, device, offline=offline)
-        self._detections = NativeSystem("superpoint", self.title, device=device, offline=offline)
+    name, title, paper, model = "omniglue", "OmniGlue", "omniglue", "omniglue"
+    weights = (_weights("omniglue", "Apache-2.0", hub_id="vismatch/omniglue"),)
+    beside = ("tensorflow",)
+
+    def __init__(self, **where: Any) -> None:
+        super().__init__(**where)
+        self._detections = NativeSystem("superpoint", self.title, **where)
         self.packages = tuple(dict.fromkeys([*self.packages, *self._detections.packages]))
 
     def missing(self, *, fetch: bool = False) -> str | None:
@@ -227,8 +149,14 @@ class OmniGlue(VismatchSystem):
 
 
 class Mast3r(VismatchSystem):
-    """MASt3R at the size of its checkpoint, prepared as its own loader does."""
+    """MASt3R at the size of its checkpoint, prepared as its own loader does.
 
+    Pixels are places of the pixel grid.
+    """
+
+    name, title, paper, model = "mast3r", "MASt3R", "mast3r", "master"
+    _hub_id = "naver/MASt3R_ViTLarge_BaseDecoder_512_catmlpdpt_metric"
+    weights = (_weights("mast3r", "CC BY-NC-SA 4.0", hub_id=_hub_id),)
     own_size = True
 
     def settings(self) -> dict[str, Any]:
@@ -242,6 +170,31 @@ class Mast3r(VismatchSystem):
         *points, scores = super()._match(*cropped)
         placed = [to_file(np.asarray(p)) for to_file, p in zip(back, points, strict=True)]
         return placed[0], placed[1], scores
+
+
+class XoFTR(VismatchSystem):
+    """XoFTR. Its cells have their first pixel as their centre.
+
+    Where it resizes to multiples of 8 pixels, its way back leaves out half a pixel's share of the
+    change, below 0.01 px at working size.
+    """
+
+    name, title, paper, model = "xoftr", "XoFTR", "xoftr", "xoftr"
+    weights = (_weights("xoftr", "Apache-2.0", hub_id="vismatch/xoftr"),)
+    specialist = True
+
+
+class RoMa(VismatchSystem):
+    """RoMa, which counts pixels from the edge of the image."""
+
+    name, title, model = "roma", "RoMa", "roma"
+    _roma = "https://github.com/Parskatt/storage/releases/download/roma/roma_outdoor.pth"
+    _dino = "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitl14/dinov2_vitl14_pretrain.pth"
+    weights = (
+        _weights("roma-outdoor", "MIT", url=_roma),
+        _weights("dinov2-vitl14-published", "Apache-2.0", url=_dino),
+    )
+    offset = -0.5
 
 
 # Length of the images that the checkpoint is for, and size of its patches, in pixels.
