@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from manymatch import RelativePose
-from manymatch_lab import match_runs
+from manymatch_lab.evaluate import estimators
 
 
 def said(edges):
@@ -13,24 +13,29 @@ def said(edges):
     return 0.05 + 0.1 * ((3 * edges[:, 0] + edges[:, 1]) % 10)
 
 
+def fake_estimate(pose, matches, probability, cameras):
+    """An estimate with these matches."""
+    row = dict.fromkeys(("failure", "iterations", "cardinality", "hcm"))
+    return SimpleNamespace(
+        pose=pose,
+        matches=matches,
+        match_probability=probability,
+        num_inliers=len(matches),
+        timing={"total": 0.0},
+        cameras=cameras,
+        to_row=lambda: row,
+    )
+
+
 def use_fake_estimator(monkeypatch):
     """Make runs take every second edge, from the seed on; returns the list of calls."""
     calls = []
 
-    def estimate(graph, _camera0, _camera1, method, options, **_):
+    def estimate(graph, camera0, camera1, method, options, **_):
         calls.append((method, options.seed, options.threshold_px, graph.num_edges))
         matches = graph.edges[options.seed % 2 :: 2]
         pose = RelativePose(np.eye(3), [1.0, 0.0, 0.0])
-        return SimpleNamespace(pose=pose, matches=matches, match_probability=said(matches))
+        return fake_estimate(pose, matches, said(matches), (camera0, camera1))
 
-    monkeypatch.setattr(match_runs, "estimate_relative_pose", estimate)
+    monkeypatch.setattr(estimators, "estimate_relative_pose", estimate)
     return calls
-
-
-def use_blind_estimator(monkeypatch):
-    """Make runs find nothing."""
-
-    def estimate(graph, *_, **__):
-        return SimpleNamespace(pose=None, matches=graph.edges[:0], match_probability=np.zeros(0))
-
-    monkeypatch.setattr(match_runs, "estimate_relative_pose", estimate)

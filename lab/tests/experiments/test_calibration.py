@@ -1,19 +1,18 @@
 """Calibration of match probabilities: data, tables, figure and command."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from manymatch import AssociationGraph
-from manymatch_lab import match_runs
 from manymatch_lab.datasets.synthetic import EASY, make_scene
+from manymatch_lab.evaluate import estimators
 from manymatch_lab.experiments import calibration
-from manymatch_lab.match_runs import epipolar_distance, known_truth
+from manymatch_lab.measures.match_truth import epipolar_distance, known_truth
 from manymatch_lab.measures.reliability import reliability
 from manymatch_lab.pose_runs import PoseSets
-from tests.support.synthetic_matches import said, use_fake_estimator
+from tests.support.synthetic_matches import fake_estimate, said, use_fake_estimator
 from tests.support.synthetic_runs import SmallGraphs, TrueEdgesGraphs
 from tests.support.synthetic_spreads import as_json, texts
 
@@ -133,14 +132,13 @@ def test_coarse_poses_are_named(tmp_path, monkeypatch):
 
     fine, coarse = SmallGraphs(2), Coarse(2, name="c", title="C")
 
-    def estimate(graph, _camera0, _camera1, _method, options, **_):
+    def estimate(graph, camera0, camera1, _method, options, **_):
         index = options.seed - 1
         matches = graph.edges[make_scene(EASY, index).is_true]
         probability = np.full(len(matches), 0.9)
-        pose = fine[index].pose
-        return SimpleNamespace(pose=pose, matches=matches, match_probability=probability)
+        return fake_estimate(fine[index].pose, matches, probability, (camera0, camera1))
 
-    monkeypatch.setattr(match_runs, "estimate_relative_pose", estimate)
+    monkeypatch.setattr(estimators, "estimate_relative_pose", estimate)
     data = as_json(calibration.run(PoseSets([fine, coarse], tmp_path)))
     (run,) = data["runs"]
     assert [entry["coarse"] for entry in run["sets"]] == [False, True]

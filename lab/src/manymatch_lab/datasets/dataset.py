@@ -32,30 +32,14 @@ _SPREAD = 200
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DepthView:
-    """The surface that one image of a pair shows.
+    """The surface that one image of a pair shows."""
 
-    Parameters
-    ----------
-    depth : (H, W) float32
-        Depth (z, along the optical axis) in metres at the pixel centres; NaN where it is unknown.
-        Values that are not positive or not finite become NaN.
-    mask : (H, W) bool or None
-        Pixels of the object, None if all count.
-    camera : Camera
-        Intrinsics in pixels of the depth image, which is that of the photograph.
-    to_common : (4, 4) float64
-        Rigid map of this camera's coordinates in metres to those of a frame that both views of
-        the pair share.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit each other or `to_common` is not a rigid map.
-    """
-
+    #: (H, W): depth z along the optical axis in metres at the pixel centres; NaN where it is
+    #: unknown. Values that are not positive or not finite become NaN.
     depth: NDArray[np.float32]
-    mask: BoolArray | None
-    camera: Camera
+    mask: BoolArray | None  # (H, W): pixels of the object; None if all count
+    camera: Camera  # in pixels of the depth image, which has the size of the photograph
+    #: (4, 4) rigid map of this camera's coordinates in metres to a frame that both views share.
     to_common: FloatArray
 
     def __post_init__(self) -> None:
@@ -86,19 +70,11 @@ class DepthView:
         return self.depth.shape[1], self.depth.shape[0]
 
     def points(self, pixels: ArrayLike) -> FloatArray:
-        """Compute the 3D points that pixels show.
+        """Compute the points (N, 3) of the common frame, in metres, that pixels (N, 2) show.
 
-        Parameters
-        ----------
-        pixels : (N, 2) array_like
-            Pixels (x, y) of the image, the centre of the top-left one at (0, 0).
-
-        Returns
-        -------
-        (N, 3) float64 ndarray
-            Points of the common frame in metres: the ray of the pixel itself at the depth of the
-            nearest pixel centre. NaN where that one is outside the image, outside the mask, or
-            has no depth.
+        The centre of the top-left pixel is (0, 0). A point is on the ray of the pixel itself, at
+        the depth of the nearest pixel centre; NaN where that is outside the image or the mask, or
+        has no depth.
         """
         xy = float_array(pixels, "pixels", "an (N, 2) array of pixels", (None, 2), finite=False)
         width, height = self.size
@@ -123,34 +99,20 @@ class DepthView:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Sequence[Pair]):
-    """Pairs of images with known pose.
+    """Pairs of images with known pose."""
 
-    Parameters
-    ----------
-    name : str
-        As the registry calls it: lower case, hyphens.
-    title : str
-        As papers call it.
-    pairs : tuple of Pair
-        In the order of the lists. ``pair.extra["seed_index"]`` counts from 1 within each list;
-        ``extra["bin"]`` and ``extra["angle_deg"]`` are there where the data set has such bins.
-    longest0, longest1 : int or None
-        Working size of the first and second images where it is not the preset's, as
-        `Matcher.match` takes it; 0 keeps the images' own size.
-    depth : callable or None
-        ``depth(pair, side)`` reads the depth of image 0 or 1 of a pair and returns a `DepthView`;
-        both views of a pair have the same common frame. None where there is no depth.
-    notes : tuple of str
-        What one should know before comparing numbers.
-    """
-
-    name: str
-    title: str
+    name: str  # as the registry calls it: lower case, hyphens
+    title: str  # as papers call it
+    #: In the order of the lists. ``pair.extra["seed_index"]`` counts from 1 within each list;
+    #: ``extra["bin"]`` and ``extra["angle_deg"]`` are there where the data set has such bins.
     pairs: tuple[Pair, ...]
+    #: Working size of the first and second images where it is not the preset's, as `Matcher.match`
+    #: takes it; 0 keeps the images' own size.
     longest0: int | None = None
     longest1: int | None = None
+    #: Reads the depth of image 0 or 1 of a pair; both views of a pair have the same common frame.
     depth: Callable[[Pair, int], DepthView] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what one should know before comparing numbers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pairs", tuple(self.pairs))
@@ -205,26 +167,15 @@ def rigid(value: object, name: str) -> FloatArray:
 
 @dataclasses.dataclass(frozen=True)
 class LayoutPart:
-    """One part of a data set's files.
+    """One part of a data set's files."""
 
-    Attributes
-    ----------
-    what : str
-        What it is, in a few words.
-    places : tuple of str
-        Names or patterns (``*``) of files, the preferred one first. The part is there if one of
-        them is.
-    homes : tuple of str
-        Folders below that of the data set in which they may be, with a slash at the end; "" is
-        the data set's folder itself.
-    optional : bool
-        Whether the data set can be used without it.
-    """
-
-    what: str
+    what: str  # in a few words
+    #: Names or patterns (``*``) of files, the preferred one first; one of them is enough.
     places: tuple[str, ...]
+    #: Folders below that of the data set in which they may be, with a slash at the end; "" is the
+    #: data set's folder itself.
     homes: tuple[str, ...] = ("",)
-    optional: bool = False
+    optional: bool = False  # whether the data set can be used without it
 
     def find(self, folder: Path) -> Path | None:
         """Return the first file at one of the places; a place is looked for in all homes."""
@@ -241,18 +192,12 @@ class LayoutPart:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The files of a data set.
+    """The files of a data set."""
 
-    Attributes
-    ----------
-    folders : tuple of str
-        What the data set's folder is usually called; capital letters and ``-_.`` do not matter.
-        A root may be that folder, under any name, or a folder that has one of these names in it.
-    parts : tuple of LayoutPart
-        What there is in it. A folder that has the first part is the data set's.
-    """
-
+    #: What the data set's folder is usually called; capital letters and ``-_.`` do not matter. A
+    #: root may be that folder, under any name, or a folder that has one of these names in it.
     folders: tuple[str, ...]
+    #: What is in it. A folder that has the first part is the data set's.
     parts: tuple[LayoutPart, ...]
 
     def locate(self, root: object, name: str) -> tuple[Path, Path]:
@@ -342,42 +287,21 @@ def root_folder(root: object, name: str) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class DatasetInfo:
-    """What is known about a data set without reading it.
+    """What is known about a data set without reading it."""
 
-    Attributes
-    ----------
-    name, title : str
-        As commands and as papers call it.
-    about : str
-        What it shows, in a few words.
-    get : str
-        Where it comes from and under which terms.
-    layout : Layout
-        The files it is expected to have.
-    load : callable
-        ``load(root, **options)`` reads the pairs and returns a `Dataset`.
-    check : callable, optional
-        ``check(root, **options)`` returns a sentence that names the first missing thing, or None.
-        By default the lists are read, images spread over the whole data set must exist, the depth
-        of a few pairs must be readable, and the number of pairs must be right.
-    num_pairs : int or None
-        Pairs of the complete data set.
-    options : tuple of str
-        Names of the options that `load` takes besides the root.
-    other_counts : tuple of int
-        Numbers of pairs of other published lists of the data set.
-    """
-
-    name: str
-    title: str
-    about: str
-    get: str
-    layout: Layout
-    load: Callable[..., Dataset]
+    name: str  # as commands call it
+    title: str  # as papers call it
+    about: str  # what it shows, in a few words
+    get: str  # where it comes from and under which terms
+    layout: Layout  # the files that it is expected to have
+    load: Callable[..., Dataset]  # ``load(root, **options)`` reads the pairs
+    #: ``check(root, **options)`` returns a sentence that names the first missing thing, or None. By
+    #: default the lists are read, images spread over the whole data set must exist, the depth of a
+    #: few pairs must be readable, and the number of pairs must be right.
     check: Callable[..., str | None] | None = None
-    num_pairs: int | None = None
-    options: tuple[str, ...] = ()
-    other_counts: tuple[int, ...] = ()
+    num_pairs: int | None = None  # of the complete data set
+    options: tuple[str, ...] = ()  # that `load` takes besides the root
+    other_counts: tuple[int, ...] = ()  # of pairs, in other published lists of the data set
 
     def first_fault(self, root: object, **options: Any) -> str | None:
         """Say in a sentence what is the first thing missing below a root, or None."""

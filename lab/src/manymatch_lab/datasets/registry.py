@@ -96,29 +96,18 @@ class SetSettings:
 
     Such a file is called ``set.toml`` in the folder of a set, or has any name and says by ``root``
     where the set is. Its keys are the attributes below and the options of the data set.
-
-    Attributes
-    ----------
-    dataset : str
-        Name of the data set; by default any folder with a list of pairs.
-    root : path or None
-        Its folder, in a file from the folder of the file; by default that one.
-    longest0, longest1 : int or None
-        Working size of the first and second images where it is not the preset's; 0 keeps the
-        images' own size.
-    options : mapping
-        What the data set takes besides, such as ``pairs``, ``images`` (paths from the root) and
-        ``name`` of a folder.
-    path : Path or None
-        The file.
     """
 
-    dataset: str = folder.NAME
-    root: object = None
+    dataset: str = folder.NAME  # by default any folder with a list of pairs
+    root: object = None  # in a file from the folder of the file, which is the default
+    #: Working size of the first and second images where it is not the preset's; 0 keeps the
+    #: images' own size.
     longest0: int | None = None
     longest1: int | None = None
+    #: What the data set takes besides, such as ``pairs``, ``images`` (paths from the root) and
+    #: ``name`` of a folder.
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    path: Path | None = None
+    path: Path | None = None  # of the file
 
     def __post_init__(self) -> None:
         entry = info(self.dataset)
@@ -146,13 +135,7 @@ class SetSettings:
 
 
 def read_set_file(path: object) -> SetSettings:
-    """Read a file of settings of a set; unknown keys are errors.
-
-    Raises
-    ------
-    ValueError
-        If it is not such a file, in one sentence that names the key.
-    """
+    """Read a file of settings of a set; unknown keys are errors."""
     source = as_path(path)
     text = read_text(source, _WANT)
     with reading(source, _WANT, ValueError, RecursionError):

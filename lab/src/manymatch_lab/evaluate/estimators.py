@@ -30,9 +30,12 @@ from manymatch.io.files import require
 from manymatch.options import Options, checked_options
 from manymatch_lab.checks import FloatArray, refusal, suggest
 from manymatch_lab.evaluate.posed_graph import PosedGraph
+from manymatch_lab.measures.match_truth import epipolar_distance, known_truth
 
 # Edges that any of the estimators needs at least.
 _MINIMAL_SET = 5
+# Digits of the matches that are kept: far below anything that is looked at.
+_PROBABILITY_DIGITS, _PIXEL_DIGITS = 6, 4
 # The name OpenCV is installed under.
 _OPENCV = (
     "opencv-contrib-python-headless",
@@ -44,17 +47,12 @@ _OPENCV = (
 
 @dataclasses.dataclass(frozen=True)
 class BaselineResult:
-    """What the estimator of another package found: the pose, camera 0 to camera 1, or None.
+    """What the estimator of another package found."""
 
-    The seconds are those of the estimator alone, without the conversion of the input. Iterations
-    are None where it does not report them. The focal length in pixels is that of both cameras,
-    where it was found.
-    """
-
-    pose: RelativePose | None
-    seconds: float
-    iterations: int | None
-    focal_px: float | None = None
+    pose: RelativePose | None  # camera 0 to camera 1
+    seconds: float  # of the estimator alone, without the conversion of the input
+    iterations: int | None  # None where they are not reported
+    focal_px: float | None = None  # of both cameras, where it was found
 
 
 def _threshold_px(settings: Options) -> float:
@@ -279,13 +277,13 @@ def trial(
     *,
     cameras: tuple[Camera, Camera] | None = None,
     camera_per: CameraPer = "pair",
+    matches: bool = False,
 ) -> dict[str, Any]:
     """Estimate one pose from what the estimator sees of a pair, and compute its error.
 
-    `proposals_rank`, `probe` and `camera_per` are those of `RunConfig`; the threshold is in pixels
-    of the graph. `cameras` are seen in place of those of the pair, to which errors of the focal
-    lengths are relative.
-    Returns plain values by column; a failure has the error 180 degrees.
+    `proposals_rank`, `probe`, `camera_per` and `matches` are those of `RunConfig`; the threshold is
+    in pixels of the graph. `cameras` are seen in place of those of the pair, to which errors of the
+    focal lengths are relative. Returns plain values by column; a failure has the error 180 degrees.
     """
     true = (posed.camera0, posed.camera1)
     if cameras is not None:
@@ -330,6 +328,13 @@ def trial(
         row |= {"probe_hcm": truth, "pool_full": full, "pool_worst": estimate.worst_pooled}
         # A trial that failed, say for want of edges, has an empty pool that nothing enters.
         row["enters"] = estimate.success and (not full or truth > estimate.worst_pooled)
+    if matches and estimate.match_probability is not None:
+        distance = epipolar_distance(posed, estimate.matches).round(_PIXEL_DIGITS).tolist()
+        known = known_truth(posed, estimate.matches)
+        row["probability"] = estimate.match_probability.round(_PROBABILITY_DIGITS).tolist()
+        # JSON has no infinity.
+        row["distance_px"] = [value if np.isfinite(value) else None for value in distance]
+        row["known"] = None if known is None else known.astype(int).tolist()
     return row
 
 

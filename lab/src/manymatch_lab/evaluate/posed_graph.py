@@ -25,47 +25,25 @@ _OPTIONAL = ("similarity", "scene", "true_edges", *_WORKING)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PosedGraph:
-    """One pair of an evaluation: its candidates before any cap or filter, and its true pose.
-
-    Attributes
-    ----------
-    name0, name1 : str
-        The two images.
-    graph : AssociationGraph
-        All candidates with their ranks, in pixels, best first.
-    camera0, camera1 : Camera
-        Intrinsics in pixels of the graph's points.
-    size0, size1 : (int, int)
-        Width and height of the images in the same pixels.
-    R, t : (3, 3) and (3,) float64
-        True pose, ``x1 = R @ x0 + t``; t has any length.
-    seed_index : int
-        Number of the pair in its own list, from 1. Repetition b uses the seed ``seed_index + b``.
-    scene : str
-        Pairs of one scene are not independent.
-    bin : str
-        Group of the pair within its set, such as a range of viewpoint changes.
-    working0, working1 : (int, int) or None
-        Width and height at working size, at which the filter and a threshold count in pixels; None
-        where the pixels of the graph are these.
-    true_edges : (E,) bool or None
-        Edges of the graph that join two images of the same 3D point, where that is known.
-    """
+    """One pair of an evaluation: its candidates before any cap or filter, and its true pose."""
 
     name0: str
     name1: str
-    graph: AssociationGraph
-    camera0: Camera
+    graph: AssociationGraph  # all candidates with their ranks, in pixels, best first
+    camera0: Camera  # in pixels of the graph's points
     camera1: Camera
-    size0: tuple[int, int]
+    size0: tuple[int, int]  # width and height of the image in the same pixels
     size1: tuple[int, int]
-    R: FloatArray
-    t: FloatArray
-    seed_index: int
-    scene: str = ""
-    bin: str = ""
+    R: FloatArray  # (3, 3), of the true pose ``x1 = R @ x0 + t``
+    t: FloatArray  # (3,), of any length
+    seed_index: int  # number of the pair in its own list, from 1; the seeds start with it
+    scene: str = ""  # pairs of one scene are not independent
+    bin: str = ""  # group of the pair within its set, such as a range of viewpoint changes
+    #: Width and height at working size, at which the filter and a threshold count in pixels; None
+    #: where the pixels of the graph are these.
     working0: tuple[int, int] | None = None
     working1: tuple[int, int] | None = None
+    #: (E,) edges that join two images of the same 3D point, where that is known.
     true_edges: BoolArray | None = None
 
     @classmethod

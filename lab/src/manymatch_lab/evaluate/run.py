@@ -68,42 +68,28 @@ COLUMNS: dict[str, type] = {
 class RunConfig:
     """How every pair is run.
 
-    Parameters
-    ----------
-    estimator : str
-        "auto", "hcm-mcm", "hcm", "mcm", "cm"; or "poselib", "opencv", "pycolmap", for which every
-        edge is a correspondence of its own.
-    association : Association
-        What the estimator sees of the candidates; what it leaves open is as the estimator wants
-        it (`Association.for_method`).
-    further : tuple of Association
-        Where graphs have several sources: the same of those after the first.
-    options : Options
-        Threshold in pixels at working size, iterations and the rest. The seed is that of the
-        trial: number of the pair, from 1, plus number of the repetition, from 0.
-    seeds : int
-        Repetitions.
-    proposals_rank : int, optional
-        Draw minimal samples from edges up to this rank only.
-    probe : bool
-        Also score the true pose against the pool of raw seeds (the two-stage estimator only).
-    unknown_focal : bool
-        Hide the cameras: estimators see images with an unknown focal length, `Camera.unknown`, and
-        find it. Of others only PoseLib does, where both images have one size.
-    camera_per : {"pair", "image", "folder", "all"}
-        Which images have one unknown focal length, as in `run_batch`. But for "pair" every
-        repetition has two passes, the second with what all pairs of the first say together.
+    The estimator is "auto", "hcm-mcm", "hcm", "mcm" or "cm"; or "poselib", "opencv" or "pycolmap",
+    for which every edge is a correspondence of its own.
     """
 
     estimator: str = "auto"
+    #: What the estimator sees of the candidates; `Association.for_method` completes it.
     association: Association = dataclasses.field(default_factory=Association)
+    #: The threshold is in pixels at working size. The seed of a trial is the number of the pair,
+    #: from 1, plus the number of the repetition, from 0.
     options: Options = dataclasses.field(default_factory=Options)
-    seeds: int = 5
-    proposals_rank: int | None = None
-    probe: bool = False
+    seeds: int = 5  # repetitions
+    proposals_rank: int | None = None  # draw minimal samples from edges up to this rank only
+    probe: bool = False  # also score the true pose against the pool of raw seeds ("hcm-mcm" only)
+    #: Hide the cameras: estimators see `Camera.unknown` and find the focal lengths. Of the others
+    #: only PoseLib does, where both images have one size.
     unknown_focal: bool = False
+    #: Which images share an unknown focal length, as in `run_batch`. Unless it is "pair", every
+    #: repetition has two passes, the second with the focal lengths of all pairs together.
     camera_per: CameraPer = "pair"
-    further: tuple[Association, ...] = ()
+    further: tuple[Association, ...] = ()  # of the sources after the first, if there are several
+    #: Also keep the matches, with their probabilities and what is true of them ("auto" only).
+    matches: bool = False
 
     def __post_init__(self) -> None:
         checked_estimator(self.estimator)
@@ -118,6 +104,10 @@ class RunConfig:
                 raise refusal("proposals_rank", f"None with {self.estimator}", self.proposals_rank)
         if self.probe and self.estimator != "hcm-mcm":
             raise ValueError(f"probe must be False with {self.estimator}, which has no pool")
+        if self.matches and self.estimator != "auto":
+            raise ValueError(
+                f"matches must be False with {self.estimator}, which gives no probabilities"
+            )
         choice(self.camera_per, "camera_per", CAMERA_PER)
         if self.unknown_focal:
             if self.estimator in BASELINES and self.estimator != "poselib":
@@ -150,6 +140,7 @@ class RunConfig:
             "probe": self.probe,
             "unknown_focal": self.unknown_focal,
             "camera_per": self.camera_per,
+            **({"matches": True} if self.matches else {}),
         }
 
 
@@ -178,13 +169,7 @@ class RunResult:
 
     @classmethod
     def load(cls, folder: object, limit: int | None = None) -> RunResult:
-        """Read a run from its folder, or the first pairs of it.
-
-        Raises
-        ------
-        ValueError
-            If the folder holds no evaluation.
-        """
+        """Read a run from its folder, or the first pairs of it."""
         place = local_path(folder, "run")
         found = read_records(place)
         if found is None or "source" not in found[0]:
@@ -196,12 +181,9 @@ class RunResult:
         return len(self.records)
 
     def __repr__(self) -> str:
-        config = self.header["config"]
-        seeds = count(config["seeds"], "seed")
-        return (
-            f"RunResult({self.header['title']}: {config['estimator']}, "
-            f"{count(len(self), 'pair')}, {seeds}; {str(self.folder)!r})"
-        )
+        config, pairs = self.header["config"], count(len(self), "pair")
+        what = f"{config['estimator']}, {pairs}, {count(config['seeds'], 'seed')}"
+        return f"RunResult({self.header['title']}: {what}; {str(self.folder)!r})"
 
     @property
     def indices(self) -> list[int]:
@@ -256,12 +238,11 @@ class RunResult:
     def fault_sentences(self) -> list[str]:
         """Say how many pairs could not be run and how many trials have no pose, and why."""
         trials = len(self) * self.header["config"]["seeds"]
-        said = (
+        facts = (
             (self.not_run, "could not be run", len(self), "pair"),
             (self.without_pose, "found no pose", trials, "trial"),
         )
-        title = self.header["title"]
-        return [f"{title}: {reasons_sentence(*one)}" for one in said if one[0]]
+        return [f"{self.header['title']}: {reasons_sentence(*one)}" for one in facts if one[0]]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Go through all trials as flat rows of a table."""
@@ -271,15 +252,10 @@ class RunResult:
                 yield {**shared, "repetition": repetition, **row}
 
     def recorded(self, paper: PaperRun | None = None) -> RecordedRun:
-        """Return what `evaluate.protocol.differences` compares, by default `PaperRun`."""
+        """Return what `evaluate.protocol.differences` compares, by default with `PaperRun`."""
         wanted = paper or PaperRun()
-        return RecordedRun(
-            self.header["source"],
-            self.header["config"],
-            len(self),
-            wanted.config.to_dict(),
-            wanted.presets,
-        )
+        made = self.header["source"], self.header["config"], len(self)
+        return RecordedRun(*made, wanted.config.to_dict(), wanted.presets)
 
     def write_tables(self, paper: PaperRun | None = None) -> None:
         """Write ``pairs.csv``, ``pairs.parquet`` where pyarrow is installed, ``summary.json``."""
@@ -289,13 +265,11 @@ class RunResult:
     def summary(self, paper: PaperRun | None = None) -> dict[str, Any]:
         """Return the AUC of all pairs and of every bin, times and failures, as plain values.
 
-        ``differs_from_paper`` says in which points the run is not the one that the paper's protocol
-        has, by default `PaperRun`.
+        ``differs_from_paper`` says in which points the run differs from the paper's protocol.
         """
         if not self.records:
             return {"pairs": 0}
         errors = self.errors
-        success = self.column("success") > 0
         by_bin = {}
         for name in dict.fromkeys(filter(None, self.bins)):
             kept = np.array([other == name for other in self.bins])
@@ -307,7 +281,7 @@ class RunResult:
             "thresholds_deg": list(THRESHOLDS),
             "auc": auc_spread(errors).to_dict(),
             "bins": by_bin,
-            "failed_trials": int((~success).sum()),
+            "failed_trials": int((~(self.column("success") > 0)).sum()),
             "unreadable_pairs": sum(reason.count for reason in self.not_run),
             "reasons_not_run": [dataclasses.asdict(reason) for reason in self.not_run],
             "reasons_without_pose": [dataclasses.asdict(reason) for reason in self.without_pose],
@@ -323,12 +297,11 @@ class RunResult:
         error = self.column("focal_error")
         if not np.isfinite(error).any():
             return {}
-        determined = self.column("focal_determined") > 0
         # A trial without a pose has found no focal length.
         quartiles = np.quantile(np.where(np.isfinite(error), error, np.inf), (0.25, 0.5, 0.75))
         return {
             "focal_error_quartiles": [float(q) if np.isfinite(q) else None for q in quartiles],
-            "focal_determined": float(determined.mean()),
+            "focal_determined": float((self.column("focal_determined") > 0).mean()),
         }
 
 
@@ -376,12 +349,12 @@ def run_set(
     """
     target = local_path(folder, "out")
     total = num_pairs(len(source), limit)
-    threads = num_workers(workers)
+    count = num_workers(workers)
+    threads = 1 if count > 1 else 0
     if not configs:
         raise refusal("configs", "at least one configuration", configs)
-    kept = {
-        name: Records(target / name, run_header(source, config)) for name, config in configs.items()
-    }
+    headers = {name: run_header(source, config) for name, config in configs.items()}
+    kept = {name: Records(target / name, header) for name, header in headers.items()}
     label = f"{source.representation}, {source.title}"
 
     def execute(
@@ -394,16 +367,12 @@ def run_set(
             {name: kept[name] for name in names},
             total,
             lambda index, names: _work(
-                source,
-                index,
-                {name: configs[name] for name in names},
-                threads=1 if threads > 1 else 0,
-                first=first,
+                source, index, {name: configs[name] for name in names}, threads, first
             ),
             order=source.order(),
             repeat=repeat,
             category=_error_range,
-            workers=threads,
+            workers=count,
             progress=progress,
             label=label,
         )
@@ -411,17 +380,19 @@ def run_set(
     outcome = execute(configs, lambda record: retry_errors and "error" in record, label)
     for name, config in configs.items():
         if config.camera_per != "pair" and not outcome.interrupted and outcome.error is None:
+            records = kept[name].first(total)
             # Repetitions are independent of each other.
-            first = [_first_pass(kept[name], total, b) for b in range(config.seeds)]
+            first = [
+                FirstPass.of((record["index"], record["trials"][b]) for record in records)
+                for b in range(config.seeds)
+            ]
             stale = functools.partial(_is_stale, first)
             outcome = execute([name], stale, f"{label}, shared focal lengths", first)
     if outcome.error is not None:
         raise outcome.error
     results: dict[str, RunResult] = {}
-    for name, config in configs.items():
-        results[name] = RunResult(
-            target / name, run_header(source, config), kept[name].first(total)
-        )
+    for name, header in headers.items():
+        results[name] = RunResult(target / name, header, kept[name].first(total))
         results[name].write_tables((paper or {}).get(name))
     deliver(results, outcome, min(map(len, results.values())), total)
     return results
@@ -444,9 +415,8 @@ def _work(
     source: GraphReader,
     index: int,
     configs: Mapping[str, RunConfig],
-    *,
     threads: int,
-    first: Sequence[FirstPass] = (),
+    first: Sequence[FirstPass],
 ) -> dict[str, Record]:
     """Run configurations on one pair; with the first pass of every repetition the second."""
     try:
@@ -458,33 +428,21 @@ def _work(
         if isinstance(error, OSError) and machine_fault(error):
             raise
         sentence = error_sentence(error)
-        about = source.about(index)
-        return {name: _failed(config, index, about, sentence) for name, config in configs.items()}
-    # Configurations often share the association.
-    graphs = {
-        seen: seen[0].apply(posed.graph, **posed.sizes, further=seen[1:])
-        for seen in {(config.association, *config.further) for config in configs.values()}
-    }
-    graph_of = {
-        name: graphs[config.association, *config.further] for name, config in configs.items()
-    }
-    return {
-        name: {
-            "index": index,
-            "name0": posed.name0,
-            "name1": posed.name1,
-            "scene": posed.scene,
-            "bin": posed.bin,
-            "num_edges": graph_of[name].num_edges,
-            "trials": _trials(config, posed, graph_of[name], threads, index, first),
-        }
-        for name, config in configs.items()
-    }
-
-
-def _first_pass(kept: Records, total: int, repetition: int) -> FirstPass:
-    records = kept.first(total)
-    return FirstPass.of((record["index"], record["trials"][repetition]) for record in records)
+        missed = {"success": False, "error_deg": FAILURE_DEG, "failure": sentence}
+        failed = {"index": index, **source.about(index), "num_edges": 0, "error": sentence}
+        return {name: {**failed, "trials": [missed] * c.seeds} for name, c in configs.items()}
+    about = {name: getattr(posed, name) for name in ("name0", "name1", "scene", "bin")}
+    graphs: dict[tuple[Association, ...], AssociationGraph] = {}
+    records = {}
+    for name, config in configs.items():
+        # Configurations often share the association.
+        seen = (config.association, *config.further)
+        if seen not in graphs:
+            graphs[seen] = seen[0].apply(posed.graph, **posed.sizes, further=seen[1:])
+        trials = _trials(config, posed, graphs[seen], threads, index, first)
+        edges = graphs[seen].num_edges
+        records[name] = {"index": index, **about, "num_edges": edges, "trials": trials}
+    return records
 
 
 def _is_stale(first: Sequence[FirstPass], record: Record) -> bool:
@@ -521,23 +479,12 @@ def _trials(
             config.probe,
             cameras=cameras if config.unknown_focal else None,
             camera_per=config.camera_per,
+            matches=config.matches,
         )
         if first:
             row = first[repetition].updated(index, row)
         trials.append({"seed": options.seed, **row})
     return trials
-
-
-def _failed(config: RunConfig, index: int, about: Mapping[str, str], sentence: str) -> Record:
-    """Make the record of a pair that cannot be read."""
-    missed = {"success": False, "error_deg": FAILURE_DEG, "failure": sentence}
-    return {
-        "index": index,
-        **about,
-        "num_edges": 0,
-        "error": sentence,
-        "trials": [missed] * config.seeds,
-    }
 
 
 def _error_range(record: Record) -> str:

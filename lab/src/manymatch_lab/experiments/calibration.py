@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -12,20 +13,19 @@ from manymatch.associate.candidates import Association
 from manymatch.options import Options
 from manymatch_lab import style
 from manymatch_lab.cells import dim, listed, missing_rows
-from manymatch_lab.checks import BoolArray, integer, real
+from manymatch_lab.checks import BoolArray, FloatArray, IndexArray, integer, real
 from manymatch_lab.evaluate.inputs import GraphReader
-from manymatch_lab.evaluate.run import RunConfig
+from manymatch_lab.evaluate.run import RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import budget_text, seeds_text
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.flags import Seeds
-from manymatch_lab.match_runs import SetMatches, run_matches
 from manymatch_lab.measures.reliability import reliability
-from manymatch_lab.pose_runs import PoseSets, TunedOn, left_out, not_run
+from manymatch_lab.pose_runs import PoseSets, Results, TunedOn, left_out
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    Entry = tuple[GraphReader, SetMatches]
+    Entry: TypeAlias = "tuple[GraphReader, SetMatches]"
     Rows = list[Sequence[str | Cell]]
 
 QUESTION = "Do matches hold as often as their probabilities say?"
@@ -80,56 +80,12 @@ def run(
     truth_px, bins = real(truth_px, "truth_px", 0.0), integer(bins, "bins", 1)
     options = options or Options()
     association = Association().for_method("auto")
-    config = RunConfig("auto", association, options, seeds)
-    found: dict[str, list[Entry]] = {}
-    for source in sets.sources:
-        matches = run_matches(
-            source,
-            config,
-            sets.run_folder(source) / _FOLDER,
-            workers=sets.workers,
-            limit=sets.limit,
-            progress=sets.progress,
-            retry_errors=sets.retry_errors,
-        )
-        found.setdefault(source.representation, []).append((source, matches))
-    every = [entry for entries in found.values() for entry in entries]
-    return {
-        "settings": sets.settings(
-            options,
-            seeds,
-            association=association.to_dict(),
-            truth_px=truth_px,
-            bins=bins,
-            tuned_on=tuned,
-            pose_deg=_POSE_DEG,
-            coarse_px=_COARSE * truth_px,
-        ),
-        "runs": [
-            {"representation": representation, **_measured(entries, tuned, truth_px, bins)}
-            for representation, entries in found.items()
-        ],
-        "all": _all(every, tuned, truth_px, bins),
-        "missing": [dict(entry) for entry in sets.missing],
-        "not_run": [
-            one
-            for source, matches in every
-            for one in not_run(source, matches.not_run, matches.pairs)
-        ],
-    }
+    every: list[Entry] = []
 
-
-def _measured(
-    entries: Sequence[Entry], tuned: Sequence[str], truth_px: float, bins: int
-) -> dict[str, Any]:
-    """Judge the sets of one representation, each by itself and together."""
-    sets = []
-    for source, matches in entries:
+    def of_set(source: GraphReader, results: Results) -> dict[str, Any]:
+        matches = SetMatches.of(results[_FOLDER])
         own = [(source, matches)]
-        about: dict[str, Any] = {
-            "name": source.name,
-            "title": source.title,
-            "pairs": matches.pairs,
+        about = {
             "unreadable": matches.unreadable,
             "unmatched": matches.unmatched,
             "truth": _kind(matches),
@@ -139,12 +95,64 @@ def _measured(
         }
         if matches.known is not None:
             about["epipolar"] = _reliability(own, truth_px, bins, truth=_epipolar_truth)
-        sets.append(about)
-    return {
-        "sets": sets,
-        **_pooled(entries, tuned, truth_px, bins),
-        "parts": _parts(entries, truth_px, bins),
-    }
+        return about
+
+    def of_all(entries: Sequence[tuple[GraphReader, Results]]) -> dict[str, Any]:
+        own = [(source, SetMatches.of(results[_FOLDER])) for source, results in entries]
+        every.extend(own)
+        return {**_pooled(own, tuned, truth_px, bins), "parts": _parts(own, truth_px, bins)}
+
+    settings = sets.settings(
+        options,
+        seeds,
+        association=association.to_dict(),
+        truth_px=truth_px,
+        bins=bins,
+        tuned_on=tuned,
+        pose_deg=_POSE_DEG,
+        coarse_px=_COARSE * truth_px,
+    )
+    config = RunConfig("auto", association, options, seeds, matches=True)
+    data = sets.run({_FOLDER: config}, settings, of_set, of_all)
+    return {**data, "all": _all(every, tuned, truth_px, bins)}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SetMatches:
+    """Matches of all pairs and repetitions of a set, one entry a match."""
+
+    pairs: int  # that were run
+    unreadable: int  # of them
+    unmatched: int  # estimates without a match
+    pair: IndexArray  # of the match
+    error_deg: FloatArray  # of the pose of its estimate
+    probability: FloatArray
+    #: Sampson distance under the true pose in pixels at working size; infinity behind a camera.
+    distance_px: FloatArray
+    known: BoolArray | None  # whether it is true; None where that is not known
+
+    @classmethod
+    def of(cls, result: RunResult) -> SetMatches:
+        """Put the matches of all trials of a run one after the other."""
+        trials = [(r["index"], t) for r in result.records if "error" not in r for t in r["trials"]]
+        sizes = [len(trial["probability"]) for _, trial in trials]
+
+        def joined(name: str, kind: type) -> Any:
+            return np.array([value for _, trial in trials for value in trial[name]], dtype=kind)
+
+        distance = joined("distance_px", np.float64)
+        known = bool(trials) and all(trial["known"] is not None for _, trial in trials)
+        return cls(
+            pairs=len(result),
+            unreadable=sum(reason.count for reason in result.not_run),
+            unmatched=sizes.count(0),
+            pair=np.repeat(np.array([index for index, _ in trials], dtype=np.int64), sizes),
+            error_deg=np.repeat(np.array([trial["error_deg"] for _, trial in trials]), sizes),
+            probability=joined("probability", np.float64),
+            # None became NaN.
+            distance_px=np.where(np.isnan(distance), np.inf, distance),
+            known=joined("known", np.bool_) if known else None,
+        )
 
 
 def _pooled(
@@ -224,8 +232,9 @@ def _reliability(
     columns: list[list[Any]] = [[], [], [], []]
     names = list(dict.fromkeys(source.name for source, _ in entries))
     for source, matches in entries:
-        kept = np.ones(len(matches), np.bool_) if part is None else part(matches)
-        stratum = np.full(len(matches), names.index(source.name))
+        size = len(matches.pair)
+        kept = np.ones(size, np.bool_) if part is None else part(matches)
+        stratum = np.full(size, names.index(source.name))
         values = (matches.probability, truth(matches, pixels), matches.pair, stratum)
         for column, value in zip(columns, values, strict=True):
             column.append(value[kept])

@@ -29,22 +29,13 @@ TAUS_CM = (1.0, 2.0, 5.0)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PatchTruth:
-    """Where the patches of two images are in space, and which of them have a partner.
+    """Where the patches of two images are in space, and which of them have a partner."""
 
-    Attributes
-    ----------
-    points0, points1 : (N0, 3) and (N1, 3) float64 ndarray
-        Centres in a frame that both share, in metres; NaN where a patch is not valid.
-    taus_cm : tuple of float
-        Thresholds in centimetres.
-    nearest0, nearest1 : (N0,) and (N1,) float64 ndarray
-        Distance in metres to the nearest valid patch of the other image, infinity where none is
-        within the largest threshold.
-    """
-
-    points0: FloatArray
+    points0: FloatArray  # (N, 3) centres in a frame that both share, in metres; NaN if not valid
     points1: FloatArray
-    taus_cm: tuple[float, ...]
+    taus_cm: tuple[float, ...]  # thresholds
+    #: (N,) distance in metres to the nearest valid patch of the other image, infinity where none is
+    #: within the largest threshold.
     nearest0: FloatArray
     nearest1: FloatArray
 
@@ -85,18 +76,10 @@ class PatchTruth:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecallCurve:
-    """Recall against number of edges, for K = 1, 2, ...
+    """Recall against number of edges, for K = 1, 2, ..."""
 
-    Attributes
-    ----------
-    edges : (K,) float64 ndarray
-        Number of edges.
-    recall : (T, K) float64 ndarray
-        Recall in [0, 1], a row a threshold; NaN where nothing is eligible.
-    """
-
-    edges: FloatArray
-    recall: FloatArray
+    edges: FloatArray  # (K,)
+    recall: FloatArray  # (T, K) in [0, 1], a row a threshold; NaN where nothing is eligible
 
     @property
     def mean(self) -> FloatArray:

@@ -25,48 +25,24 @@ _ENDS = (0.025, 0.975)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reliability:
-    """How often what was said to be true with some probability is true.
+    """How often what was said to be true with some probability is true, in B bins."""
 
-    Attributes
-    ----------
-    edges : (B + 1,) float64
-        Ends of the bins of the probability, from 0 to 1. A bin has its lower end, the last one
-        both ends.
-    count : (B,) int64
-        Entries in each bin.
-    weight : (B,) float64
-        Share of the whole weight that is in each bin; the sum is 1.
-    probability : (B,) float64
-        Mean probability in each bin; NaN in an empty one.
-    share : (B,) float64
-        Share of true entries in each bin; NaN in an empty one.
-    low, high : (B,) float64 or None
-        Ends of the interval of `share`, NaN in bins with fewer than two groups; None without
-        groups.
-    mean_probability, mean_truth : float
-        Over all entries.
-    ece : float
-        Expected calibration error: the mean over the bins, by `weight`, of
-        ``|probability - share|``. 0 is best.
-    brier : float
-        Mean of ``(probability - truth)**2``. 0 is best; always saying the share of true entries s
-        gives ``s (1 - s)``.
-    ece_interval, brier_interval : Interval or None
-        Their intervals; None without groups, or with nothing to resample.
-    """
-
+    #: (B + 1,) ends of the bins of the probability. A bin has its lower end, the last one both.
     edges: FloatArray
-    count: NDArray[np.int64]
-    weight: FloatArray
-    probability: FloatArray
-    share: FloatArray
+    count: NDArray[np.int64]  # (B,) entries in each bin
+    weight: FloatArray  # (B,) share of the whole weight that is in each bin
+    probability: FloatArray  # (B,) mean probability in each bin; NaN in an empty one
+    share: FloatArray  # (B,) share of true entries in each bin; NaN in an empty one
+    #: (B,) ends of the interval of `share`, NaN in bins with fewer than two groups; None without
+    #: groups.
     low: FloatArray | None
     high: FloatArray | None
-    mean_probability: float
+    mean_probability: float  # over all entries
     mean_truth: float
-    ece: float
+    ece: float  # expected calibration error: weighted mean of ``|probability - share|``
+    #: Mean of ``(probability - truth)**2``; always saying the share s gives ``s (1 - s)``.
     brier: float
-    ece_interval: Interval | None
+    ece_interval: Interval | None  # None without groups, or with nothing to resample
     brier_interval: Interval | None
 
     @property
@@ -75,13 +51,10 @@ class Reliability:
         return int(self.count.sum())
 
     def __repr__(self) -> str:
-        ends = ""
-        if self.ece_interval is not None:
-            ends = f" [{self.ece_interval.low:.3f}, {self.ece_interval.high:.3f}]"
         return (
             f"Reliability({self.total} entries in {len(self.count)} bins: mean probability "
-            f"{self.mean_probability:.3f}, share true {self.mean_truth:.3f}, ECE {self.ece:.3f}"
-            f"{ends}, Brier {self.brier:.3f})"
+            f"{self.mean_probability:.3f}, share true {self.mean_truth:.3f}, "
+            f"ECE {self.ece_interval or self.ece:.3f}, Brier {self.brier:.3f})"
         )
 
     def to_dict(self) -> dict[str, Any]:

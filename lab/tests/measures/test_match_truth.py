@@ -1,19 +1,16 @@
-"""Runs that keep matches: what they keep, going on, Ctrl-C, pairs that say nothing."""
+"""Matches that runs keep, and what is true of them."""
 
 import dataclasses
-import os
-import signal
 
 import numpy as np
 import pytest
 
-from manymatch.associate.candidates import Association
-from manymatch.batch.parts import RunInterrupted
 from manymatch.options import Options
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 from manymatch_lab.evaluate.posed_graph import read_posed_graph, write_posed_graph
-from manymatch_lab.evaluate.run import RunConfig
-from manymatch_lab.match_runs import epipolar_distance, known_truth, run_matches
+from manymatch_lab.evaluate.run import RunConfig, run_set
+from manymatch_lab.experiments.calibration import SetMatches
+from manymatch_lab.measures.match_truth import epipolar_distance, known_truth
 from tests.oracles.geometry import in_front, sampson_squared
 from tests.support.synthetic_matches import said, use_fake_estimator
 from tests.support.synthetic_runs import SmallGraphs, TrueEdgesGraphs
@@ -23,18 +20,16 @@ QUICK = Options(min_iterations=50, max_iterations=50)
 
 def shrunk(posed, factor):
     """A pair whose keypoints were found in images that many times smaller."""
-    (width0, height0), (width1, height1) = posed.size0, posed.size1
-    return dataclasses.replace(
-        posed,
-        working0=(width0 // factor, height0 // factor),
-        working1=(width1 // factor, height1 // factor),
-    )
+    working = {
+        f"working{side}": tuple(length // factor for length in size)
+        for side, size in enumerate((posed.size0, posed.size1))
+    }
+    return dataclasses.replace(posed, **working)
 
 
-def quick_config(seeds=1):
-    return RunConfig(
-        estimator="auto", association=Association().for_method("auto"), options=QUICK, seeds=seeds
-    )
+def run_matches(source, folder, seeds=1):
+    config = RunConfig("auto", options=QUICK, seeds=seeds, matches=True)
+    return SetMatches.of(run_set(source, {"a": config}, folder)["a"])
 
 
 @pytest.fixture
@@ -44,7 +39,7 @@ def fake(monkeypatch):
 
 def test_matches_are_those_of_the_estimator(tmp_path, fake):
     source = TrueEdgesGraphs(3)
-    found = run_matches(source, quick_config(2), tmp_path, workers=1)
+    found = run_matches(source, tmp_path, 2)
     assert sorted(fake) == sorted(
         ("auto", seed, 1.0, source[index].graph.num_edges)
         for index in range(3)
@@ -65,7 +60,7 @@ def test_matches_are_those_of_the_estimator(tmp_path, fake):
             )
             assert found.known[part].tolist() == known_truth(posed, matches).tolist()
             assert len(set(found.error_deg[part].tolist())) == 1
-    assert len(found) == place
+    assert len(found.pair) == place
     assert np.isinf(found.distance_px).any()
 
 
@@ -74,64 +69,23 @@ def test_thresholds_count_pixels_at_working_size(tmp_path, fake):
         def __getitem__(self, index):
             return shrunk(super().__getitem__(index), 2)
 
-    plain = run_matches(SmallGraphs(1), quick_config(), tmp_path / "a")
-    large = run_matches(Enlarged(1), quick_config(), tmp_path / "b")
+    plain = run_matches(SmallGraphs(1), tmp_path / "a")
+    large = run_matches(Enlarged(1), tmp_path / "b")
     assert [call[2] for call in fake] == [1.0, 2.0]
     np.testing.assert_allclose(large.distance_px, plain.distance_px / 2, atol=1e-4)
     assert large.known is None
 
 
-def test_goes_on_and_computes_nothing_twice(tmp_path, fake):
-    first = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path, limit=2)
-    assert (first.pairs, len(fake)) == (2, 2)
-    shown = []
-    whole = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path, progress=shown.append)
-    assert (whole.pairs, len(fake)) == (4, 4)
-    assert [shown[0].finished, shown[-1].finished, shown[-1].total] == [2, 4, 4]
-    again = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path)
-    assert len(fake) == 4
-    np.testing.assert_array_equal(again.probability, whole.probability)
-    # A limit selects the first pairs, also if the folder has more.
-    part = run_matches(TrueEdgesGraphs(4), quick_config(), tmp_path, limit=2)
-    np.testing.assert_array_equal(part.distance_px, first.distance_px)
-    with pytest.raises(ValueError, match=r"config.seeds was 1 and is 2 now"):
-        run_matches(TrueEdgesGraphs(4), quick_config(2), tmp_path)
-
-
-def test_unreadable_pairs_are_counted(tmp_path, fake):
-    source = SmallGraphs(3, broken=frozenset({1}))
-    found = run_matches(source, quick_config(), tmp_path)
-    assert (found.pairs, found.unreadable) == (3, 1)
-    assert [reason.sentence for reason in found.not_run] == [
-        "image 1 must be an image, got no file"
-    ]
-    assert set(found.pair.tolist()) == {0, 2}
-    assert len(fake) == 2
-    again = run_matches(SmallGraphs(3), quick_config(), tmp_path, retry_errors=True)
-    assert again.not_run == []
-    assert set(again.pair.tolist()) == {0, 1, 2}
-
-
-def test_an_estimator_without_probabilities_is_refused(tmp_path):
-    config = dataclasses.replace(quick_config(), estimator="hcm-mcm")
-    with pytest.raises(ValueError, match=r"estimator must give probabilities.*'hcm-mcm'"):
-        run_matches(SmallGraphs(1), config, tmp_path)
-
-
 @pytest.mark.usefixtures("fake")
-def test_ctrl_c_keeps_what_is_finished(tmp_path):
-    class Stopping(SmallGraphs):
-        def __getitem__(self, index):
-            if index == 5:
-                os.kill(os.getpid(), signal.SIGINT)
-            return super().__getitem__(index)
+def test_unreadable_pairs_have_no_matches(tmp_path):
+    found = run_matches(SmallGraphs(3, broken=frozenset({1})), tmp_path)
+    assert (found.pairs, found.unreadable) == (3, 1)
+    assert set(found.pair.tolist()) == {0, 2}
 
-    with pytest.raises(RunInterrupted) as stop:
-        run_matches(Stopping(8), quick_config(), tmp_path, workers=1)
-    assert 0 < stop.value.finished < 8
-    source = SmallGraphs(8)
-    assert run_matches(source, quick_config(), tmp_path).pairs == 8
-    assert len(source.asked) == 8 - stop.value.finished
+
+def test_estimators_without_probabilities_are_refused():
+    with pytest.raises(ValueError, match="matches must be False with hcm-mcm"):
+        RunConfig("hcm-mcm", matches=True)
 
 
 def test_epipolar_distance_equals_the_slow_twin():
