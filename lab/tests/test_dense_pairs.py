@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,13 +13,11 @@ from manymatch.io.pairs import Pair
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.dense_pairs import (
     Choice,
-    PairCurves,
+    DepthSets,
     PatchExtractor,
     PatchSettings,
     angle_deg,
-    bin_of,
     by_bin,
-    pair_curves,
     parsed_choice,
 )
 from manymatch_lab.measures.recall import RecallCurve
@@ -50,9 +49,7 @@ def test_choices_are_read_also_with_colons_in_the_name() -> None:
     assert parsed_choice("timm:vit_small:2:0") == Choice("timm:vit_small", (2,), (0,))
 
 
-def test_bins_hold_their_lower_bound_only() -> None:
-    bounds = [0.0, 40.0, 80.0]
-    assert [bin_of(angle, bounds) for angle in (0, 39.9, 40, 79.9, 80)] == [0, 0, 1, 1, None]
+def test_angles_are_those_of_the_set_or_of_the_true_rotation() -> None:
     assert angle_deg(a_pair("p", 33.0, "")) == pytest.approx(33.0)
     own = Pair("a", "b", Path("a"), Path("b"), extra={"angle_deg": 71.5})
     assert angle_deg(own) == 71.5
@@ -60,14 +57,18 @@ def test_bins_hold_their_lower_bound_only() -> None:
         angle_deg(Pair("a", "b", Path("a"), Path("b")))
 
 
+def a_record(scene: str, angle: float, edges: list[float], *recall: list[float | None]) -> dict:
+    curve = {"key": [3, 0], "edges": edges, "recall": recall}
+    return {"scene": scene, "angle_deg": angle, "curves": [curve]}
+
+
 def test_means_by_bin_weigh_objects_by_hand() -> None:
-    key = (3, 0)
     found = [
-        PairCurves("cup", 10.0, {key: a_curve([10, 20], [0.2, 0.4], [0.0, NAN])}),
-        PairCurves("cup", 20.0, {key: a_curve([30, 40], [0.4, 0.8], [0.5, NAN])}),
-        PairCurves("shoe", 30.0, {key: a_curve([50, 60], [0.9, 1.0], [0.75, NAN])}),
-        PairCurves("shoe", 90.0, {key: a_curve([9, 9], [0.1, 0.1], [0.1, 0.1])}),
-        PairCurves("shoe", 130.0, {key: a_curve([9, 9], [0.1, 0.1], [0.1, 0.1])}),
+        a_record("cup", 10.0, [10, 20], [0.2, 0.4], [0.0, None]),
+        a_record("cup", 20.0, [30, 40], [0.4, 0.8], [0.5, None]),
+        a_record("shoe", 39.9, [50, 60], [0.9, 1.0], [0.75, None]),
+        a_record("shoe", 80.0, [9, 9], [0.1, 0.1], [0.1, 0.1]),
+        a_record("shoe", 120.0, [9, 9], [0.1, 0.1], [0.1, 0.1]),
     ]
     means = by_bin(found, [0, 40, 80, 120])
     first, last = means["curves"]
@@ -76,37 +77,62 @@ def test_means_by_bin_weigh_objects_by_hand() -> None:
     assert first["recall_by_tau"][1] == [pytest.approx((0.25 + 0.75) / 2), None]
     # The mean of the thresholds exists where all of them do.
     assert first["recall"] == [pytest.approx((0.6 + 0.5) / 2), None]
+    # Bins hold their lower bound only.
     assert (last["bin"], means["left_out"]) == (2, 1)
     assert [(b["pairs"], b["objects"]) for b in means["bins"]] == [(3, 2), (0, 0), (1, 1)]
 
 
-def test_a_run_goes_on_and_refuses_another_configuration(tmp_path: Path) -> None:
-    dataset, asked, broken = a_set(1, 2, 3), [], ["p1", "p2"]
+class Extractor:
+    """Gives the number of a pair as what was extracted of it; those of `broken` fail."""
 
-    def curves_of(pair: Pair):
-        asked.append(pair.name0)
-        if pair.name0 in broken:
+    backbone = SimpleNamespace(name="stub")
+
+    def __init__(self) -> None:
+        self.asked, self.broken, self.notes = [], ["p1", "p2"], {}
+
+    def header(self) -> dict:
+        return {}
+
+    def patches(self, _dataset: Dataset, pair: Pair, _taus: object):
+        self.asked.append(pair.name0)
+        if pair.name0 in self.broken:
             raise RuntimeError("out of memory")
-        yield (1, 0), a_curve([int(pair.name0[1:])], [0.5], [NAN])
+        yield (int(pair.name0[1:]),)
+
+
+def test_a_run_goes_on_and_refuses_another_configuration(tmp_path: Path) -> None:
+    source, shown = Extractor(), []
+
+    def measure(dataset: Dataset, k: int = 1, limit: int | None = None) -> dict:
+        sets = DepthSets(
+            [dataset], tmp_path, limit=limit, progress=lambda p: shown.append(p.finished)
+        )
+        return sets.measure(
+            "test",
+            dataset,
+            source,
+            lambda number: [((1, 0), a_curve([number], [0.5], [NAN]))],
+            k=k,
+            taus_cm=(1.0, 2.0),
+            bins=(0, 1.5, 2.5, 3.5),
+        )
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        pair_curves(dataset, tmp_path, {"k": 1}, curves_of)
-    broken.clear()
-    shown = []
-    found = pair_curves(
-        dataset, tmp_path, {"k": 1}, curves_of, progress=lambda p: shown.append(p.finished)
-    )
-    assert asked.count("p0") == 1
+        measure(a_set(1, 2, 3))
+    source.broken.clear()
+    shown.clear()
+    found = measure(a_set(1, 2, 3))
+    assert source.asked.count("p0") == 1
     assert (shown[0], shown[-1]) == (1, 3)
-    assert [pair.curves[1, 0].edges.tolist() for pair in found] == [[0], [1], [2]]
-    before = len(asked)
-    assert np.isnan(found[0].curves[1, 0].recall[1, 0])
-    assert len(pair_curves(dataset, tmp_path, {"k": 1}, curves_of, limit=2)) == 2
+    assert [curve["edges"] for curve in found["curves"]] == [[0], [1], [2]]
+    assert found["curves"][0]["recall_by_tau"] == [[0.5], [None]]
+    before = len(source.asked)
+    assert measure(a_set(1, 2, 3), limit=2)["pairs"] == 2
     with pytest.raises(ValueError, match="k was 1 and is 2 now"):
-        pair_curves(dataset, tmp_path, {"k": 2}, curves_of)
+        measure(a_set(1, 2, 3), k=2)
     with pytest.raises(ValueError, match="a different pair list"):
-        pair_curves(a_set(1, 2, 4), tmp_path, {"k": 1}, curves_of)
-    assert len(asked) == before
+        measure(a_set(1, 2, 4))
+    assert len(source.asked) == before
 
 
 def test_patches_are_where_the_depth_says(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from manymatch_lab.checks import choice as checked_choice
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.inputs import open_datasets
 from manymatch_lab.evaluate.records import Records, run_pairs
+from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.flags import Root, whole_numbers
 from manymatch_lab.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
 from manymatch_lab.pose_runs import RunSets
@@ -64,6 +65,8 @@ Taus = Annotated[
 
 #: Text of a cell without a number.
 NOTHING = "–"
+#: Numbers of candidates whose recall stands in tables.
+SHOWN_KS = (1, 2, 3, 5, 8, 16)
 #: The layer and the debias rank that the paper fixed for its backbone.
 PAPER_BACKBONE, PAPER_LAYER, PAPER_RANK = "dinov3-vitl16", 19, 200
 
@@ -291,33 +294,53 @@ class DepthSets(RunSets):
 
     def measure(
         self,
+        experiment: str,
         dataset: Dataset,
         patches: PatchExtractor,
-        curves_of: Callable[[Pair], Iterable[tuple[Key, RecallCurve]]],
-        settings: dict[str, Any],
+        curves_of: Callable[..., Iterable[tuple[Key, RecallCurve]]],
+        *,
+        k: int,
+        taus_cm: Sequence[float],
         bins: Sequence[float],
     ) -> dict[str, Any]:
         """Compute the curves of a set that are not there yet, and average them by bin.
 
-        `curves_of` computes the curves of a pair, and `settings` (in JSON types) is what decides
-        them beside the set and the backbone.
+        `curves_of` computes curves from what `PatchExtractor.patches` gives. A folder of another
+        experiment or with other settings is refused.
         """
+        bin_names(bins)
         name = patches.backbone.name
-        found = pair_curves(
-            dataset,
+        total = num_pairs(len(dataset), self.limit)
+        kept = Records(
             self.folder / "runs" / safe_name(dataset.title) / safe_name(name),
-            {**patches.header(), **settings},
-            curves_of,
-            notes=patches.notes,
-            limit=self.limit,
-            progress=self.progress,
-            label=f"{dataset.title}, {name}",
+            {
+                "manymatch": manymatch.__version__,
+                "set": dataset.name,
+                "pair_list_hash": _hash(dataset),
+                **patches.header(),
+                "experiment": experiment,
+                "k": k,
+                "taus_cm": list(taus_cm),
+            },
         )
+
+        def work(index: int, _: object) -> dict[str, dict[str, Any]]:
+            pair = dataset.pairs[index]
+            found = patches.patches(dataset, pair, taus_cm)
+            curves = [_written(*curve) for one in found for curve in curves_of(*one)]
+            about = {"index": index, "scene": pair.scene, "angle_deg": angle_deg(pair)}
+            return {"curves": {**about, "curves": curves, "notes": list(patches.notes)}}
+
+        label = f"{dataset.title}, {name}"
+        outcome = run_pairs({"curves": kept}, total, work, progress=self.progress, label=label)
+        records = kept.first(total)
+        deliver(records, outcome, len(records), total)
+        patches.notes.update(dict.fromkeys(note for record in records for note in record["notes"]))
         return {
             "set": dataset.name,
             "title": dataset.title,
-            "pairs": len(found),
-            **by_bin(found, bins),
+            "pairs": len(records),
+            **by_bin(records, bins),
             "notes": [*dataset.notes, *patches.notes],
         }
 
@@ -370,96 +393,34 @@ def bin_names(bounds: Sequence[float]) -> list[str]:
     return [f"[{a:g}°, {b:g}°)" for a, b in itertools.pairwise(bounds)]
 
 
-def bin_of(angle: float, bounds: Sequence[float]) -> int | None:
-    """Find the number of the bin [low, high) an angle is in; None if it is in none."""
-    place = int(np.searchsorted(np.asarray(bounds), angle, "right")) - 1
-    return place if 0 <= place < len(bounds) - 1 else None
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class PairCurves:
-    """All curves of one pair by layer and rank, or by operator; its scene and its angle."""
-
-    scene: str
-    angle_deg: float
-    curves: dict[Key, RecallCurve]
-
-
-def pair_curves(
-    dataset: Dataset,
-    folder: Path,
-    header: dict[str, Any],
-    curves_of: Callable[[Pair], Iterable[tuple[Key, RecallCurve]]],
-    *,
-    notes: dict[str, None] | None = None,
-    limit: int | None = None,
-    progress: Callable[[Any], object] | None = None,
-    label: str = "",
-) -> list[PairCurves]:
-    """Compute the curves of the pairs of a set that have none yet.
-
-    A folder with another `header` (in JSON types) is refused. `notes` holds sentences as keys, to
-    which `curves_of` may add; those of earlier runs are added too.
-    """
-    total = num_pairs(len(dataset), limit)
-    identity = {
-        "manymatch": manymatch.__version__,
-        "set": dataset.name,
-        "pair_list_hash": _hash(dataset),
-        **header,
-    }
-
-    def work(index: int, _: object) -> dict[str, dict[str, Any]]:
-        pair = dataset.pairs[index]
-        record = {
-            "index": index,
-            "scene": pair.scene,
-            "angle_deg": angle_deg(pair),
-            "curves": [_written(key, curve) for key, curve in curves_of(pair)],
-            "notes": list(notes or ()),
-        }
-        return {"curves": record}
-
-    kept = Records(folder, identity)
-    outcome = run_pairs({"curves": kept}, total, work, progress=progress, label=label)
-    found = []
-    for record in kept.first(total):
-        curves = dict(_read(entry) for entry in record["curves"])
-        found.append(PairCurves(record["scene"], record["angle_deg"], curves))
-        if notes is not None:
-            notes.update(dict.fromkeys(record["notes"]))
-    deliver(found, outcome, len(found), total)
-    return found
-
-
-def by_bin(pairs: Sequence[PairCurves], bounds: Sequence[float]) -> dict[str, Any]:
-    """Average curves over objects in every bin.
+def by_bin(records: Sequence[dict[str, Any]], bounds: Sequence[float]) -> dict[str, Any]:
+    """Average the curves of pairs over objects in every bin [low, high).
 
     Returns ``bins`` (names, numbers of pairs and objects), ``left_out`` (pairs in no bin) and
     ``curves``, one entry a key and bin, with ``edges`` and ``recall`` at K = 1, 2, ... and
     ``recall_by_tau``. Recall is None where no pair of the bin has a true partner.
     """
-    groups: list[list[PairCurves]] = [[] for _ in bounds[1:]]
-    for pair in pairs:
-        place = bin_of(pair.angle_deg, bounds)
-        if place is not None:
-            groups[place].append(pair)
+    groups: list[list[tuple[str, dict[Key, RecallCurve]]]] = [[] for _ in bounds[1:]]
+    for record in records:
+        place = int(np.searchsorted(np.asarray(bounds), record["angle_deg"], "right")) - 1
+        if 0 <= place < len(groups):
+            groups[place].append((record["scene"], dict(map(_read, record["curves"]))))
     bins, entries = [], []
     for place, (name, group) in enumerate(zip(bin_names(bounds), groups, strict=True)):
-        firsts = [next(iter(pair.curves.values())).recall for pair in group if pair.curves]
+        firsts = [next(iter(curves.values())).recall for _, curves in group if curves]
         # Pairs that have nothing to recall, one number a threshold.
         without = np.sum([np.isnan(recall[:, 0]) for recall in firsts], axis=0) if firsts else ()
         bins.append(
             {
                 "name": name,
                 "pairs": len(group),
-                "objects": len({pair.scene for pair in group}),
+                "objects": len({scene for scene, _ in group}),
                 "without_partners": [int(number) for number in without],
             }
         )
-        for key in dict.fromkeys(key for pair in group for key in pair.curves):
-            own = [pair for pair in group if key in pair.curves]
-            mean = macro_mean([pair.curves[key] for pair in own], [pair.scene for pair in own])
+        for key in dict.fromkeys(key for _, curves in group for key in curves):
+            own = [(curves[key], scene) for scene, curves in group if key in curves]
+            mean = macro_mean(*zip(*own, strict=True))
             entries.append(
                 {
                     "key": list(key),
@@ -469,7 +430,7 @@ def by_bin(pairs: Sequence[PairCurves], bounds: Sequence[float]) -> dict[str, An
                     "recall_by_tau": [_plain(row) for row in mean.recall],
                 }
             )
-    left_out = len(pairs) - sum(map(len, groups))
+    left_out = len(records) - sum(map(len, groups))
     return {"bins": bins, "left_out": left_out, "curves": entries}
 
 
@@ -488,7 +449,7 @@ def _plain(values: Any) -> list[float | None]:
 
 
 def _written(key: Key, curve: RecallCurve) -> dict[str, Any]:
-    recall = [_plain(row) for row in curve.recall]
+    recall = list(map(_plain, curve.recall))
     return {"key": list(key), "edges": curve.edges.tolist(), "recall": recall}
 
 
@@ -496,6 +457,21 @@ def _read(entry: dict[str, Any]) -> tuple[Key, RecallCurve]:
     # None becomes NaN.
     recall = np.array(entry["recall"], dtype=np.float64)
     return tuple(entry["key"]), RecallCurve(np.array(entry["edges"], dtype=np.float64), recall)
+
+
+def recall_table(where: str, curves: Iterable[tuple[str, dict[str, Any] | None]], k: int) -> Table:
+    """Recall in percent and, in brackets, the number of edges at some K, a row a labelled curve."""
+    ks = [n for n in SHOWN_KS if n <= k]
+    rows = []
+    for label, curve in curves:
+        texts = [NOTHING] * len(ks)
+        if curve is not None:
+            points = [(curve["recall"][n - 1], curve["edges"][n - 1]) for n in ks]
+            texts = [f"{100 * recall:.1f} ({edges:,.0f})" for recall, edges in points]
+        rows.append([label, *texts])
+    return Table(
+        f"Recall in percent (edges a pair), {where}", ["", *(f"K = {n}" for n in ks)], rows
+    )
 
 
 def filled_bins(entry: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
@@ -511,15 +487,8 @@ def known_curve(entry: dict[str, Any], place: int, **key: Any) -> dict[str, Any]
     return None
 
 
-def recall_cells(curve: dict[str, Any] | None, ks: Sequence[int]) -> list[str]:
-    """Write recall in percent and, in brackets, the number of edges at some K."""
-    if curve is None:
-        return [NOTHING] * len(ks)
-    return [f"{100 * curve['recall'][n - 1]:.1f} ({curve['edges'][n - 1]:,.0f})" for n in ks]
-
-
 def bin_notes(entry: dict[str, Any], taus_cm: Sequence[float], where: str) -> list[str]:
-    """Say how many pairs and objects each bin has, and what is missing from it."""
+    """Say how many pairs and objects each bin of a set has, and what is missing from it."""
     bins = ", ".join(
         f"{place['name']} {count(place['pairs'], 'pair')} of {count(place['objects'], 'object')}"
         for _, place in filled_bins(entry)
@@ -537,4 +506,4 @@ def bin_notes(entry: dict[str, Any], taus_cm: Sequence[float], where: str) -> li
                 f"{where}, {place['name']}: pairs without a single true partner, of which only the "
                 f"edges count: {', '.join(empty)}."
             )
-    return result
+    return result + [f"{where}: {note}" for note in entry["notes"]]

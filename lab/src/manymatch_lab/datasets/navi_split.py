@@ -15,7 +15,7 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
@@ -73,17 +73,13 @@ Rows: TypeAlias = Mapping[tuple[str, str], list[Row]]
 
 
 def make_navi_split(
-    root: object,
-    out: object,
-    *,
-    pairs: int = 500,
-    seed: int = 0,
-    progress: Callable[[int, int, str], None] | None = None,
+    root: object, out: object, *, pairs: int = 500, seed: int = 0
 ) -> dict[str, Any]:
     """Choose image-disjoint pairs of NAVI-Wild for pose estimation and for recall.
 
     Every object's images are divided into two pools. From each pool the same number of pairs of
-    every bin is chosen, with equal histograms of the angle in steps of 5 degrees.
+    every bin is chosen, with equal histograms of the angle in steps of 5 degrees. If data are
+    missing or an object cannot be divided, the error names object and bin.
 
     Parameters
     ----------
@@ -98,18 +94,11 @@ def make_navi_split(
         to other objects in each bin.
     seed : int
         The split is a function of the data, the arguments and NumPy's generator.
-    progress : callable, optional
-        Called with (done, all, object).
 
     Returns
     -------
     dict
         The manifest, with an audit of all constraints.
-
-    Raises
-    ------
-    ValueError
-        If data are missing, or an object cannot be divided; object and bin are named.
     """
     count = integer(pairs, "pairs", 1)
     rng = np.random.default_rng(integer(seed, "seed", 0))
@@ -122,9 +111,7 @@ def make_navi_split(
     rows: dict[tuple[str, str], list[Row]] = {(s, b): [] for s in SPLITS for b in BINS}
     partition: dict[str, str] = {}
     larger = itertools.cycle((1, 0))
-    for done, name in enumerate(objects):
-        if progress is not None:
-            progress(done, len(objects), name)
+    for name in objects:
         images = sorted({image for row in listed[name] for image in (row.first, row.second)})
         table = _table(name, listed[name], images, annotations)
         # Of an odd number of images the larger half goes to the one split and the other in turn.
@@ -167,17 +154,14 @@ def _source_pairs(
     """Pairs below 120 degrees by object, and where they are from."""
     name = next((name for name in LISTS if (folder / name).is_file()), None)
     if name is not None:
-        found = _listed(folder / name)
-        source = {"list": name, "sha256": sha256(folder / name)}
-    else:
-        found = _all_pairs(folder, annotations)
-        source = {"list": "all pairs of unoccluded images, angle of the relative rotation"}
+        return _listed(folder / name), {"list": name, "sha256": sha256(folder / name)}
+    found = _all_pairs(folder, annotations)
     if not found:
         raise ValueError(
             f"root must have {LISTS[0]} or <object>/wild_set/annotations.json, "
             f"got {str(folder)!r} without them"
         )
-    return found, source
+    return found, {"list": "all pairs of unoccluded images, angle of the relative rotation"}
 
 
 def _listed(path: Path) -> dict[str, list[Row]]:
@@ -224,12 +208,10 @@ def _all_pairs(folder: Path, annotations: Annotations) -> dict[str, list[Row]]:
 def _table(name: str, rows: list[Row], images: list[str], annotations: Annotations) -> ObjectPairs:
     """Bring the pairs of an object to numbers."""
     index = {image: i for i, image in enumerate(images)}
-    views = [annotations.image(image) for image in images]
-    columns = [
-        [view.split for view in views],
-        [view.camera_model for view in views],
-        [f"{view.height} x {view.width}" for view in views],
-    ]
+    views = map(annotations.image, images)
+    columns = zip(
+        *((v.split, v.camera_model, f"{v.height} x {v.width}") for v in views), strict=True
+    )
     tags = np.stack([np.unique(c, return_inverse=True)[1] for c in columns], axis=1)
     ends = np.array([(index[row.first], index[row.second]) for row in rows], dtype=np.int64)
     angle = np.array([row.angle for row in rows])
@@ -465,10 +447,13 @@ def _most_alike(
     pairs: ObjectPairs, one: list[IndexArray], two: list[IndexArray]
 ) -> list[IndexArray]:
     """Take the two selections with the most equal cameras: same or not, then which."""
-    same_one, kind_one = zip(*(_cameras(pairs, chosen) for chosen in one), strict=True)
-    same_two, kind_two = zip(*(_cameras(pairs, chosen) for chosen in two), strict=True)
-    same = np.abs(np.array(same_one)[:, None] - np.array(same_two)[None]).sum(axis=2)
-    kind = np.abs(np.array(kind_one)[:, None] - np.array(kind_two)[None]).sum(axis=2)
+    first, second = (
+        [np.stack(counts) for counts in zip(*(_cameras(pairs, c) for c in each), strict=True)]
+        for each in (one, two)
+    )
+    same, kind = (
+        np.abs(a[:, None] - b[None]).sum(axis=2) for a, b in zip(first, second, strict=True)
+    )
     i, j = np.unravel_index(int(np.argmin(same * 10_000 + kind)), same.shape)
     return [one[int(i)], two[int(j)]]
 
@@ -499,12 +484,14 @@ def audit(
     bins = list(dict.fromkeys(bin_name for _, bin_name in rows))
     used = {s: {image for b in bins for image in _ends(rows[s, b])} for s in splits}
     shared = set.intersection(*used.values())
-    angles: dict[tuple[str, str], list[Counter[int]]] = {}
-    for s in splits:
-        for b in bins:
-            for name in quotas:
-                own = [int(r.angle // STEP_DEG) for r in rows[s, b] if r.object == name]
-                angles.setdefault((b, name), []).append(Counter(own))
+    angles = {
+        (b, name): [
+            Counter(int(r.angle // STEP_DEG) for r in rows[s, b] if r.object == name)
+            for s in splits
+        ]
+        for b in bins
+        for name in quotas
+    }
     counts = [(c.total(), quotas[name][b]) for (b, name), each in angles.items() for c in each]
     in_bin = [Counter(_ends(listed)) for listed in rows.values()]
     overall = [sum((Counter(_ends(rows[s, b])) for b in bins), Counter()) for s in splits]
@@ -512,10 +499,8 @@ def audit(
         max(max(counter.values(), default=0) for counter in each) for each in (in_bin, overall)
     )
     swapped = {f"{s} {b}": sum(r.swapped for r in rows[s, b]) for s in splits for b in bins}
-    twice = sum(
-        len(listed) - len({frozenset((r.first, r.second)) for r in listed})
-        for listed in rows.values()
-    )
+    unique = [{frozenset((r.first, r.second)) for r in listed} for listed in rows.values()]
+    twice = sum(map(len, rows.values())) - sum(map(len, unique))
     uneven = _imbalance(partition, views, lambda _: "")
     tag = _imbalance(partition, views, lambda view: view.split)
     findings = [
@@ -560,19 +545,15 @@ def balance(
     rows: Rows, partition: Mapping[str, str], views: Mapping[str, Annotation]
 ) -> dict[str, Any]:
     """Measure what is only made as equal as the constraints allow."""
-
-    def same(row: Row) -> bool:
-        return views[row.first].camera_model == views[row.second].camera_model
-
+    model = {image: view.camera_model for image, view in views.items()}
+    size = _imbalance(partition, views, lambda view: f"{view.height} x {view.width}")
     return {
         "largest difference of an object's pools in images of a camera model": _imbalance(
             partition, views, lambda view: view.camera_model
         ),
-        "largest difference of an object's pools in images of a size": _imbalance(
-            partition, views, lambda view: f"{view.height} x {view.width}"
-        ),
+        "largest difference of an object's pools in images of a size": size,
         "pairs of one camera model": {
-            f"{split} {bin_name}": sum(same(row) for row in listed)
+            f"{split} {bin_name}": sum(model[row.first] == model[row.second] for row in listed)
             for (split, bin_name), listed in rows.items()
         },
     }

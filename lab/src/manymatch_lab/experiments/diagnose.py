@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from manymatch.io.pairs import Pair
 from manymatch_lab import dense_pairs, style
 from manymatch_lab.cells import dim
 from manymatch_lab.checks import integer
-from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.measures.recall import (
     TAUS_CM,
-    RecallCurve,
     descriptor_recall,
     frontier_regret,
     interpolated_gap,
@@ -48,7 +45,6 @@ PAPER = (
 PAPER_SET, PAPER_PAIRS, PAPER_K = "navi-wild-diagnostic", 1_500, 8
 PAPER_BINS = (0.0, 40.0, 80.0, 120.0)
 
-_SHOWN_KS = (1, 2, 3, 5, 8)
 _ROW_CM = 8.2
 # A curve: numbers of edges and recalls at K = 1, 2, ...
 _Curve = tuple[list[float], list[float]]
@@ -94,11 +90,15 @@ def run(
     extractors = [dense_pairs.PatchExtractor(choice, how) for choice in choices]
     for dataset, source in itertools.product(sets.members, extractors):
         entry = sets.measure(
+            "diagnose",
             dataset,
             source,
-            lambda pair, d=dataset, s=source: _measured(d, s, pair, k, tau),  # type: ignore[misc]
-            {"experiment": "diagnose", "k": k, "taus_cm": list(tau)},
-            bins,
+            lambda layer, rank, truth, desc0, desc1: [
+                ((layer, rank), descriptor_recall(truth, desc0, desc1, k))
+            ],
+            k=k,
+            taus_cm=tau,
+            bins=bins,
         )
         for curve in entry["curves"]:
             curve["layer"], curve["rank"] = curve.pop("key")
@@ -175,13 +175,6 @@ def chosen_backbones(
             )
         )
     return result or list(PAPER)
-
-
-def _measured(
-    dataset: Dataset, source: dense_pairs.PatchExtractor, pair: Pair, k: int, taus: Sequence[float]
-) -> Iterable[tuple[tuple[int, int], RecallCurve]]:
-    for layer, rank, truth, desc0, desc1 in source.patches(dataset, pair, taus):
-        yield (layer, rank), descriptor_recall(truth, desc0, desc1, k)
 
 
 def _summary(
@@ -265,8 +258,16 @@ def tables(data: dict[str, Any]) -> list[Table]:
     """Recall by K, the gain of K = 5, regret by layer and rank, gaps between ranks."""
     result = []
     for entry in data["runs"]:
-        where = f"{entry['title']}, {entry['backbone']}"
-        result.append(_recall_table(entry, data["k"], where))
+        where, rank = f"{entry['title']}, {entry['backbone']}", entry["summary"]["rank"]
+        curves = (
+            (
+                f"layer {layer}, {info['name']}",
+                dense_pairs.known_curve(entry, place, layer=layer, rank=rank),
+            )
+            for layer in shown_layers(entry)
+            for place, info in dense_pairs.filled_bins(entry)
+        )
+        result.append(dense_pairs.recall_table(f"{where}, debias {rank}", curves, data["k"]))
         result.append(_gain_table(entry, data["k"], where))
         if len(entry["layers"]) > 1:
             result.append(_regret_table(entry, where))
@@ -291,16 +292,13 @@ def notes(data: dict[str, Any]) -> list[str]:
                 f"{where}: layers differ in stride ({_strides(entry)}), so their patches differ "
                 "in number and their edges compare unequal grids."
             )
-        result += [f"{where}: {note}" for note in entry["notes"]]
     return list(dict.fromkeys(result))
 
 
 def shown_layers(entry: dict[str, Any]) -> list[int]:
     """Return the selected layer and the last one that was tested."""
-    chosen = entry["summary"]["layer"]
-    return list(
-        dict.fromkeys([entry["layers"][-1] if chosen is None else chosen, entry["layers"][-1]])
-    )
+    chosen, last = entry["summary"]["layer"], entry["layers"][-1]
+    return list(dict.fromkeys([last if chosen is None else chosen, last]))
 
 
 def gain_k(k: int) -> int:
@@ -313,100 +311,67 @@ def is_papers(entry: dict[str, Any]) -> bool:
     return (entry["set"], entry["backbone"]) == ("navi-wild-diagnostic", dense_pairs.PAPER_BACKBONE)
 
 
-def _recall_table(entry: dict[str, Any], k: int, where: str) -> Table:
-    ks = [n for n in _SHOWN_KS if n <= k]
-    rank = entry["summary"]["rank"]
-    rows: list[list[str | Cell]] = []
-    for layer in shown_layers(entry):
-        for place, info in dense_pairs.filled_bins(entry):
-            curve = dense_pairs.known_curve(entry, place, layer=layer, rank=rank)
-            rows.append([f"layer {layer}, {info['name']}", *dense_pairs.recall_cells(curve, ks)])
-    return Table(
-        f"Recall in percent (edges a pair), {where}, debias {rank}",
-        ["", *(f"K = {n}" for n in ks)],
-        rows,
-    )
-
-
 def _gain_table(entry: dict[str, Any], k: int, where: str) -> Table:
     paper = paper_numbers("layers")
     last = gain_k(k)
     rank, layer = entry["summary"]["rank"], shown_layers(entry)[0]
-    header = [""]
-    ours: list[str | Cell] = [f"layer {layer}, debias {rank}"]
+    header, ours = [""], [f"layer {layer}, debias {rank}"]
     for place, info in dense_pairs.filled_bins(entry):
         header.append(info["name"])
         curve = dense_pairs.known_curve(entry, place, layer=layer, rank=rank)
-        ours.append(
-            _pp(curve["recall"][last - 1] - curve["recall"][0]) if curve else dense_pairs.NOTHING
-        )
-    rows = [ours]
+        points = (curve["recall"][0], curve["recall"][last - 1]) if curve else None
+        ours.append(_pp(points[1] - points[0]) if points else dense_pairs.NOTHING)
+    rows: list[Sequence[str | Cell]] = [ours]
     texts = [f"+{gain:.1f}" for gain in paper["gain_pp"]]
-    same = [f"[{a}°, {b}°)" for a, b in paper["bins"]] == header[1:]
-    result_notes = []
-    if same:
-        rows.append([*dim([paper["label"], *texts])])
+    bins = [f"[{a}°, {b}°)" for a, b in paper["bins"]]
+    orientation = []
+    if bins == header[1:]:
+        rows.append(dim([paper["label"], *texts]))
     else:
-        bins = ", ".join(
-            f"{text} in [{a}°, {b}°)" for text, (a, b) in zip(texts, paper["bins"], strict=True)
-        )
-        result_notes.append(f"For orientation ({paper['label']}): {bins}.")
-    return Table(
-        f"Gain in recall from K = 1 to K = {last}, points, {where}", header, rows, result_notes
-    )
+        gains = ", ".join(f"{text} in {name}" for text, name in zip(texts, bins, strict=True))
+        orientation.append(f"For orientation ({paper['label']}): {gains}.")
+    title = f"Gain in recall from K = 1 to K = {last}, points, {where}"
+    return Table(title, header, rows, orientation)
 
 
 def _regret_table(entry: dict[str, Any], where: str) -> Table:
     paper = paper_numbers("layers")
     ranks = entry["ranks"]
     regret = {(r["layer"], r["rank"]): r["regret"] for r in entry["summary"]["regrets"]}
-    best = {
-        s: min((value for (_, t), value in regret.items() if t == s), default=None) for s in ranks
-    }
-    rows: list[list[str | Cell]] = []
+    best = [min((v for (_, t), v in regret.items() if t == s), default=None) for s in ranks]
+    rows: list[Sequence[str | Cell]] = []
     for layer, stride in zip(entry["layers"], entry["strides"], strict=True):
-        cells: list[str | Cell] = []
-        for s in ranks:
-            value = regret.get((layer, s))
-            text = dense_pairs.NOTHING if value is None else f"{100 * value:.2f}"
-            cells.append(Cell(text, bold=value is not None and value == best[s]))
+        values = [regret.get((layer, s)) for s in ranks]
+        cells = [
+            Cell(dense_pairs.NOTHING) if v is None else Cell(f"{100 * v:.2f}", bold=v == top)
+            for v, top in zip(values, best, strict=True)
+        ]
         rows.append([f"layer {layer} (stride {stride})", *cells])
     rank = paper["rank"]
+    remarks = ["Ranks are not compared with each other: each column has a frontier of its own."]
     if is_papers(entry) and rank in ranks:
         for layer, value in paper["regret_pp"].items():
             texts = [f"{value:.2f}" if s == rank else "" for s in ranks]
-            rows.append([*dim([f"paper, layer {layer}", *texts])])
-        remarks = []
+            rows.append(dim([f"paper, layer {layer}", *texts]))
     else:
         words = " and ".join(f"{v:.2f} for layer {n}" for n, v in paper["regret_pp"].items())
-        remarks = [f"For orientation (paper, DINOv3, s = {rank}, NAVI-Wild): {words}."]
-    return Table(
-        f"Mean frontier regret in points by layer and debias rank, {where}",
-        ["", *(f"s = {s}" for s in ranks)],
-        rows,
-        [
-            "Ranks are not compared with each other: each column has a frontier of its own.",
-            *remarks,
-        ],
-    )
+        remarks.append(f"For orientation (paper, DINOv3, s = {rank}, NAVI-Wild): {words}.")
+    title = f"Mean frontier regret in points by layer and debias rank, {where}"
+    return Table(title, ["", *(f"s = {s}" for s in ranks)], rows, remarks)
 
 
 def _gap_table(entry: dict[str, Any], where: str) -> Table:
     paper = paper_numbers("ranks")
-    rows: list[list[str | Cell]] = [
-        [
-            f"s = {gap['ranks'][0]} → {gap['ranks'][1]}",
-            f"{100 * gap['absolute']:.2f}",
-            _pp(gap["signed"], 2),
-            str(gap["curves"]),
-        ]
-        for gap in entry["summary"]["gaps"]
-    ]
+    rows: list[Sequence[str | Cell]] = []
+    for gap in entry["summary"]["gaps"]:
+        first, second = gap["ranks"]
+        gains = [f"{100 * gap['absolute']:.2f}", _pp(gap["signed"], 2), str(gap["curves"])]
+        rows.append([f"s = {first} → {second}", *gains])
     low, high = paper["later_gap_pp"]
     label = "paper" if is_papers(entry) else paper["label"]
     rows += [
-        [*dim([f"{label}, s = 0 → 100", "", f"+{paper['first_gain_pp']:.2f}", "27"])],
-        [*dim([f"{label}, adjacent from 100 to 600", f"{low:.2f} to {high:.2f}", "", "27"])],
+        dim([f"{label}, s = 0 → 100", "", f"+{paper['first_gain_pp']:.2f}", "27"]),
+        dim([f"{label}, adjacent from 100 to 600", f"{low:.2f} to {high:.2f}", "", "27"]),
     ]
     return Table(
         f"Recall between adjacent debias ranks at the same number of edges, points, {where}",
@@ -459,26 +424,23 @@ def layer_selection(data: dict[str, Any]) -> Figure:
 def rank_sweep(data: dict[str, Any]) -> Figure:
     """One panel a layer; colours are ranks, line styles are bins."""
     runs = [entry for entry in data["runs"] if len(entry["ranks"]) > 1] or data["runs"]
-    columns = 3
-    heights = [-(-len(entry["layers"]) // columns) for entry in runs]
-    figure = style.new_figure(style.PAGE_CM, 4.4 * sum(heights) + 1.2 * len(runs))
-    parts = figure.subfigures(
-        len(runs), 1, squeeze=False, height_ratios=[4.4 * rows + 1.2 for rows in heights]
-    ).ravel()
-    for part, rows, entry in zip(parts, heights, runs, strict=True):
-        width = min(columns, len(entry["layers"]))
-        axes = part.subplots(rows, width, squeeze=False, sharey=True).ravel().tolist()
+    rows = [-(-len(entry["layers"]) // 3) for entry in runs]
+    heights = [4.4 * count + 1.2 for count in rows]
+    figure = style.new_figure(style.PAGE_CM, sum(heights))
+    parts = figure.subfigures(len(runs), 1, squeeze=False, height_ratios=heights).ravel()
+    look: dict[str, Any] = {"marker": ".", "markersize": 2.5, "linewidth": 0.9}
+    for part, count, entry in zip(parts, rows, runs, strict=True):
+        width = min(3, len(entry["layers"]))
+        axes = part.subplots(count, width, squeeze=False, sharey=True).ravel().tolist()
         for axis in axes[len(entry["layers"]) :]:
             axis.set_axis_off()
         colours = {0: style.COLOURS[1]} | style.shades([s for s in entry["ranks"] if s], 0.85, 0.0)
         for place, (axis, layer) in enumerate(zip(axes, entry["layers"], strict=False)):
             for rank in entry["ranks"]:
                 for curve in _curves(entry, layer, rank):
-                    look: dict[str, Any] = {
-                        "linestyle": style.LINES[curve["bin"] % len(style.LINES)]
-                    }
-                    look |= {"marker": ".", "markersize": 2.5, "linewidth": 0.9}
-                    axis.plot(curve["edges"], _percent(curve), color=colours[rank], **look)
+                    line = _of_bin(style.LINES, curve["bin"])
+                    points = curve["edges"], _percent(curve)
+                    axis.plot(*points, color=colours[rank], linestyle=line, **look)
             axis.set_title(f"layer {layer}")
             counts_on(axis)
             if place % width == 0:
@@ -487,19 +449,17 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
                 axis.set_xlabel("associations a pair")
         handles = [style.legend_line(f"s = {s}", color=colours[s]) for s in entry["ranks"]]
         handles += [
-            style.legend_line(
-                info["name"], color=style.INK, linestyle=style.LINES[i % len(style.LINES)]
-            )
-            for i, info in enumerate(entry["bins"])
-            if info["pairs"]
+            style.legend_line(info["name"], color=style.INK, linestyle=_of_bin(style.LINES, i))
+            for i, info in dense_pairs.filled_bins(entry)
         ]
         part.suptitle(f"{entry['title']}: {entry['backbone']}", fontsize=8.5)
-        part.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=len(handles) if len(handles) <= 8 else -(-len(handles) // 2),
-        )
+        columns = len(handles) if len(handles) <= 8 else -(-len(handles) // 2)
+        part.legend(handles=handles, loc="outside lower center", ncols=columns)
     return figure
+
+
+def _of_bin(styles: Sequence[str], place: int) -> str:
+    return styles[place % len(styles)]
 
 
 def _trajectories(axis: Axes, entry: dict[str, Any], layer: int, colour: str, strong: bool) -> None:
@@ -507,10 +467,10 @@ def _trajectories(axis: Axes, entry: dict[str, Any], layer: int, colour: str, st
     look |= {"markerfacecolor": "white", "zorder": 2}
     if strong:
         look = {"linestyle": "-", "linewidth": 1.4, "markersize": 4, "zorder": 3}
+    look |= {"color": colour, "markeredgewidth": 0.6}
     for curve in _curves(entry, layer, entry["summary"]["rank"]):
-        marker = style.MARKERS[curve["bin"] % len(style.MARKERS)]
-        look |= {"color": colour, "marker": marker, "markeredgewidth": 0.6}
-        axis.plot(curve["edges"], _percent(curve), **look)
+        marker = _of_bin(style.MARKERS, curve["bin"])
+        axis.plot(curve["edges"], _percent(curve), marker=marker, **look)
 
 
 def _arrows(axis: Axes, entry: dict[str, Any], layer: int, k: int) -> None:
@@ -521,24 +481,18 @@ def _arrows(axis: Axes, entry: dict[str, Any], layer: int, k: int) -> None:
     curves = _curves(entry, layer, entry["summary"]["rank"])
     ends = [100 * curve["recall"][last - 1] for curve in curves]
     near = 0.1 * max((max(_percent(curve)) for curve in curves), default=0.0)
+    arrow = {"arrowstyle": "-|>", "color": style.INK, "lw": 0.9, "shrinkA": 3, "shrinkB": 3}
+    box = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
+    look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
     for curve in curves:
         recall = _percent(curve)
         # Below the point where another curve runs close above it.
         below = any(0 < other - recall[last - 1] < near for other in ends)
         start, end = (curve["edges"][0], recall[0]), (curve["edges"][last - 1], recall[last - 1])
-        arrow = {"arrowstyle": "-|>", "color": style.INK, "lw": 0.9, "shrinkA": 3, "shrinkB": 3}
         axis.annotate("", end, start, arrowprops=arrow, zorder=4)
-        axis.annotate(
-            f"{end[1] - start[1]:+.1f} pp",
-            end,
-            (0, -6 if below else 6),
-            textcoords="offset points",
-            ha="center",
-            va="top" if below else "bottom",
-            fontsize=7,
-            zorder=5,
-            bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8},
-        )
+        gain, place = f"{end[1] - start[1]:+.1f} pp", (0, -6 if below else 6)
+        side = "top" if below else "bottom"
+        axis.annotate(gain, end, place, va=side, zorder=5, bbox=box, **look)
 
 
 def _legends(axis: Axes, entry: dict[str, Any], colours: dict[int, str], strong: list[int]) -> None:
@@ -554,24 +508,13 @@ def _legends(axis: Axes, entry: dict[str, Any], colours: dict[int, str], strong:
         )
         for layer in entry["layers"]
     ]
+    look = {"color": style.GREY, "linestyle": "none"}
     handles += [
-        style.legend_line(
-            info["name"],
-            color=style.GREY,
-            linestyle="none",
-            marker=style.MARKERS[i % len(style.MARKERS)],
-        )
-        for i, info in enumerate(entry["bins"])
-        if info["pairs"]
+        style.legend_line(info["name"], marker=_of_bin(style.MARKERS, i), **look)
+        for i, info in dense_pairs.filled_bins(entry)
     ]
-    axis.legend(
-        handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.16),
-        ncols=3,
-        fontsize=6.5,
-        handlelength=2.2,
-    )
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 3}
+    axis.legend(handles=handles, **place, fontsize=6.5, handlelength=2.2)
 
 
 def counts_on(axis: Axes) -> None:

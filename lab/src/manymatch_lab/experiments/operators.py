@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from manymatch.associate.neighbours import OPERATORS
-from manymatch.io.pairs import Pair
 from manymatch_lab import dense_pairs
 from manymatch_lab.cells import dim
 from manymatch_lab.checks import integer
-from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.experiments.diagnose import PAPER_BINS, dense_differences
-from manymatch_lab.measures.recall import TAUS_CM, RecallCurve, descriptor_recall
+from manymatch_lab.measures.recall import TAUS_CM, descriptor_recall
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.style import COLOURS, PAGE_CM, new_figure
 
@@ -33,7 +31,6 @@ EXAMPLE = (
 TITLES = {"mutual": "mutual (MKNN)", "oneway": "one-way", "union": "union"}
 
 _PAPER_K = 16
-_SHOWN_KS = (1, 2, 3, 5, 8, 16)
 _STYLES = {
     "mutual": (COLOURS[0], "o", (-3, 4), "right"),
     "oneway": (COLOURS[1], "s", (0, 0), ""),
@@ -60,11 +57,15 @@ def run(
     runs = []
     for dataset in sets.members:
         entry = sets.measure(
+            "operators",
             dataset,
             source,
-            lambda pair, d=dataset: _measured(d, source, pair, k, tau),  # type: ignore[misc]
-            {"experiment": "operators", "k": k, "taus_cm": list(tau)},
-            bins,
+            lambda _layer, _rank, truth, desc0, desc1: [
+                ((o,), descriptor_recall(truth, desc0, desc1, k, o)) for o in OPERATORS
+            ],
+            k=k,
+            taus_cm=tau,
+            bins=bins,
         )
         for curve in entry["curves"]:
             (curve["operator"],) = curve.pop("key")
@@ -93,8 +94,17 @@ def tables(data: dict[str, Any]) -> list[Table]:
     """Recall by K, recall at equal numbers of edges, and the paper's two comparisons."""
     result = []
     for entry in data["runs"]:
-        where = f"{entry['title']}, {_representation(data)}"
-        result.append(_recall_table(entry, data["k"], where))
+        raw = f"debias {data['rank']}" if data["rank"] else "raw"
+        where = f"{entry['title']}, {data['backbone']}, layer {data['layer']}, {raw}"
+        curves = (
+            (
+                f"{info['name']} {TITLES[operator]}",
+                dense_pairs.known_curve(entry, place, operator=operator),
+            )
+            for place, info in dense_pairs.filled_bins(entry)
+            for operator in OPERATORS
+        )
+        result.append(dense_pairs.recall_table(where, curves, data["k"]))
         result.append(_equal_table(entry, data["k"], where))
         result += _comparison_tables(entry, data, where)
     return result
@@ -110,20 +120,7 @@ def notes(data: dict[str, Any]) -> list[str]:
     ]
     for entry in data["runs"]:
         result += dense_pairs.bin_notes(entry, data["taus_cm"], entry["title"])
-        result += [f"{entry['title']}: {note}" for note in entry["notes"]]
     return list(dict.fromkeys(result))
-
-
-def _measured(
-    dataset: Dataset,
-    source: dense_pairs.PatchExtractor,
-    pair: Pair,
-    k: int,
-    taus_cm: Sequence[float],
-) -> Iterable[tuple[tuple[str], RecallCurve]]:
-    for _, _, truth, desc0, desc1 in source.patches(dataset, pair, taus_cm):
-        for operator in OPERATORS:
-            yield (operator,), descriptor_recall(truth, desc0, desc1, k, operator)
 
 
 def _comparison(entry: dict[str, Any], place: int, k: int) -> dict[str, Any] | None:
@@ -154,41 +151,25 @@ def _comparison(entry: dict[str, Any], place: int, k: int) -> dict[str, Any] | N
     }
 
 
-def _recall_table(entry: dict[str, Any], k: int, where: str) -> Table:
-    ks = [n for n in _SHOWN_KS if n <= k]
-    rows: list[list[str | Cell]] = []
-    for place, info in dense_pairs.filled_bins(entry):
-        for operator in OPERATORS:
-            curve = dense_pairs.known_curve(entry, place, operator=operator)
-            rows.append(
-                [f"{info['name']} {TITLES[operator]}", *dense_pairs.recall_cells(curve, ks)]
-            )
-    header = ["", *(f"K = {n}" for n in ks)]
-    return Table(f"Recall in percent (edges a pair), {where}", header, rows)
-
-
 def _equal_table(entry: dict[str, Any], k: int, where: str) -> Table:
     """Recall at the number of edges that mutual association has at K."""
-    ks = [n for n in _SHOWN_KS if n <= k]
+    ks = [n for n in dense_pairs.SHOWN_KS if n <= k]
     rows: list[list[str | Cell]] = []
     for place, info in dense_pairs.filled_bins(entry):
-        mutual = dense_pairs.known_curve(entry, place, operator="mutual")
+        curves = {o: dense_pairs.known_curve(entry, place, operator=o) for o in OPERATORS}
+        mutual = curves["mutual"]
         if mutual is None:
             continue
-        texts = {}
-        for operator in OPERATORS:
-            curve = dense_pairs.known_curve(entry, place, operator=operator)
-            texts[operator] = [_at(curve, mutual["edges"][n - 1]) if curve else None for n in ks]
+        values = {
+            o: [_at(curve, mutual["edges"][n - 1]) for n in ks] for o, curve in curves.items()
+        }
         best = [
-            max(filter(None, column), default=None) for column in zip(*texts.values(), strict=True)
+            max(filter(None, each), default=None) for each in zip(*values.values(), strict=True)
         ]
-        for operator, values in texts.items():
+        for operator, mine in values.items():
             cells = [
-                Cell(
-                    dense_pairs.NOTHING if v is None else f"{100 * v:.1f}",
-                    bold=v is not None and v == top,
-                )
-                for v, top in zip(values, best, strict=True)
+                Cell(dense_pairs.NOTHING) if v is None else Cell(f"{100 * v:.1f}", bold=v == top)
+                for v, top in zip(mine, best, strict=True)
             ]
             rows.append([f"{info['name']} {TITLES[operator]}", *cells])
     return Table(
@@ -199,8 +180,8 @@ def _equal_table(entry: dict[str, Any], k: int, where: str) -> Table:
     )
 
 
-def _at(curve: dict[str, Any], count: float) -> float | None:
-    if not curve["edges"][0] <= count <= curve["edges"][-1]:
+def _at(curve: dict[str, Any] | None, count: float) -> float | None:
+    if curve is None or not curve["edges"][0] <= count <= curve["edges"][-1]:
         return None
     return float(np.interp(count, curve["edges"], curve["recall"]))
 
@@ -214,46 +195,33 @@ def _comparison_tables(entry: dict[str, Any], data: dict[str, Any], where: str) 
         like, half = found["like"], found["half"]
         texts = [dense_pairs.NOTHING] * 4
         if like is not None:
-            texts = [
-                str(like["mutual_k"]),
-                f"{like['mutual_edges']:,.0f}",
-                f"{like['oneway_edges']:,.0f}",
-                f"{100 * like['gain']:+.2f}",
-            ]
+            edges = [f"{like[name]:,.0f}" for name in ("mutual_edges", "oneway_edges")]
+            texts = [str(like["mutual_k"]), *edges, f"{100 * like['gain']:+.2f}"]
         rows[0].append([info["name"], *texts])
-        rows[1].append(
-            [info["name"], f"{100 * half['edges_ratio']:.1f} %", f"{100 * half['gain']:+.2f}"]
-        )
+        ratio, gain = f"{100 * half['edges_ratio']:.1f} %", f"{100 * half['gain']:+.2f}"
+        rows[1].append([info["name"], ratio, gain])
     like, half = paper["like_oneway_1"], paper["mutual_16_oneway_8"]
     for i, (low, high) in enumerate(paper["bins"]):
         name = f"{paper['label']}, [{low}°, {high}°)"
-        first = [
-            str(like["mutual_k"][i]),
-            f"{like['mutual_edges'][i]:,}",
-            f"{like['oneway_edges'][i]:,}",
-            f"+{like['gain_pp'][i]:.2f}",
-        ]
+        edges = [f"{like[name][i]:,}" for name in ("mutual_edges", "oneway_edges")]
+        first = [str(like["mutual_k"][i]), *edges, f"+{like['gain_pp'][i]:.2f}"]
         second = [f"{half['edges_percent'][i]:.1f} %", f"+{half['gain_pp'][i]:.2f}"]
         rows[0].append([*dim([name, *first])])
         rows[1].append([*dim([name, *second])])
     k = data["k"]
-    last = (
-        f"Mutual at K = {k} against one-way at K = {max(1, k // 2)}, {where}",
-        ["", "edges of mutual", "gain, points"],
-    )
     return [
         Table(
             f"Mutual with at most the edges that one-way has at K = 1, {where}",
             ["", "K of mutual", "edges", "edges of one-way", "gain, points"],
             rows[0],
         ),
-        Table(*last, rows[1], ["The paper's rows are mutual K = 16 against one-way K = 8."]),
+        Table(
+            f"Mutual at K = {k} against one-way at K = {max(1, k // 2)}, {where}",
+            ["", "edges of mutual", "gain, points"],
+            rows[1],
+            ["The paper's rows are mutual K = 16 against one-way K = 8."],
+        ),
     ]
-
-
-def _representation(data: dict[str, Any]) -> str:
-    raw = f"debias {data['rank']}" if data["rank"] else "raw"
-    return f"{data['backbone']}, layer {data['layer']}, {raw}"
 
 
 def operators(data: dict[str, Any]) -> Figure:
