@@ -1,29 +1,21 @@
 """Every example runs and says what its docstring promises."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import manymatch as mm
+from tests.support.missing_packages import run_without
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-
-
 PHOTOS = EXAMPLES / "photos"
 
 
-def run(name, folder, *arguments):
-    result = subprocess.run(  # noqa: S603 - files of this repository
-        [sys.executable, "-W", "error", EXAMPLES / name, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(name, folder, *arguments, without=()):
+    code = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    result = run_without(without, code, EXAMPLES / name, *arguments, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert list(folder.iterdir()) == [], "an example must leave nothing behind"
     assert not re.search(r"(?i)\buncertain\b|ambiguous|degenerate|failed", result.stdout), (
@@ -80,12 +72,16 @@ def test_own_backbone(tmp_path):
     assert "Solved" in text
 
 
-@pytest.mark.parametrize("arguments", [[], [PHOTOS / "street1.jpg", PHOTOS / "street3.jpg"]])
-def test_match_images(tmp_path, arguments):
+# The preset is "fused" with torch and "classic" without.
+@pytest.mark.parametrize(
+    ("arguments", "without"),
+    [([], ()), ([PHOTOS / "street1.jpg", PHOTOS / "street3.jpg"], ("torch",))],
+)
+def test_match_images(tmp_path, arguments, without):
     pytest.importorskip("cv2")
     pytest.importorskip("PIL")
     pytest.importorskip("h5py")
-    text = run("05_match_images.py", tmp_path, *arguments)
+    text = run("05_match_images.py", tmp_path, *arguments, without=without)
     assert "Solved" in text
     assert "read from EXIF" in text
     assert "matches.npz, report.html" in text

@@ -17,7 +17,6 @@ from tests.support.synthetic_problems import (
     mapped,
     planar_graph,
     random_homography,
-    same,
 )
 
 
@@ -63,16 +62,6 @@ def test_affine_maps_have_a_third_row_of_zero_zero_one():
     assert estimate.cardinality <= eight.cardinality + 2
     with pytest.raises(ValueError, match="model must be one of 'homography', 'affine'"):
         estimate_homography(graph, model="similarity")
-
-
-def test_affine_maps_among_many():
-    graph, _ = planar_graph(2)
-    calls = [("homography", graph, {"model": "affine"}), ("homography", graph)] * 2
-    together = manymatch.estimate_many(calls, options=PLANAR)
-    alone = estimate_homography(graph, "auto", PLANAR, model="affine")
-    assert same(together[0], alone)
-    assert same(together[2], alone)
-    assert same(together[1], estimate_homography(graph, "auto", PLANAR))
 
 
 @settings(max_examples=15, deadline=None)

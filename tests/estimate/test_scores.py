@@ -1,5 +1,7 @@
 """Scores, priors and matchings of the core against slow twins."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -66,12 +68,11 @@ def test_hubs_beyond_any_table_size(q, side, degree):
             assert_same_score(problem, q, DELTA, R, t)
 
 
-def test_many_graphs_of_the_size_used_in_practice():
+def test_graphs_of_the_size_used_in_practice():
     rng = np.random.default_rng(8)
-    for _ in range(4):
-        problem = random_problem(rng, n=340, max_degree=5)
-        for R, t in poses_to_score(rng, problem):
-            assert_same_score(problem, 0.3, DELTA, R, t)
+    problem = random_problem(rng, n=340, max_degree=5)
+    for R, t in poses_to_score(rng, problem):
+        assert_same_score(problem, 0.3, DELTA, R, t)
 
 
 def test_non_finite_coordinates_are_outliers():
@@ -94,37 +95,26 @@ def test_non_finite_coordinates_are_outliers():
 
 
 def test_isolated_vertices_add_nothing():
-    rng = np.random.default_rng(10)
-    problem = random_problem(rng, n=20)
+    problem = random_problem(np.random.default_rng(10), n=20)
     far = np.full((7, 2), 0.1)
     padded = [np.vstack([far, x, far]) for x in (problem.x0, problem.x1)]
-    plain = _core.score(
-        problem.x0, problem.x1, problem.edges, problem.eps, 0.3, DELTA, problem.R, problem.t
-    )
-    shifted = _core.score(
-        *padded, problem.edges + np.int32(7), problem.eps, 0.3, DELTA, problem.R, problem.t
-    )
+    rest = problem.eps, 0.3, DELTA, problem.R, problem.t
+    plain = _core.score(problem.x0, problem.x1, problem.edges, *rest)
+    shifted = _core.score(*padded, problem.edges + np.int32(7), *rest)
     assert shifted[0] == pytest.approx(plain[0], rel=1e-12)
     assert shifted[1] == plain[1]
     np.testing.assert_array_equal(shifted[2], plain[2])
 
 
-def test_no_inlier_scores_zero():
-    rng = np.random.default_rng(11)
-    problem = random_problem(rng, n=20)
-    hcm, cardinality, inliers, _ = _core.score(
-        problem.x0, problem.x1, problem.edges, 1e-18, 0.3, DELTA, *random_pose(rng)
-    )
-    assert (hcm, cardinality, inliers.any()) == (0.0, 0, False)
-
-
-def test_an_empty_edge_list_scores_zero():
-    none = np.zeros((0, 2), dtype=np.int32)
-    x = np.zeros((3, 2))
-    hcm, cardinality, inliers, r2 = _core.score(
-        x, x, none, 1e-3, 0.3, DELTA, np.eye(3), np.array([1.0, 0.0, 0.0])
-    )
-    assert (hcm, cardinality, len(inliers), len(r2)) == (0.0, 0, 0, 0)
+def test_no_edge_and_no_inlier_score_zero():
+    problem = random_problem(np.random.default_rng(11), n=20)
+    for edges in (problem.edges, problem.edges[:0]):
+        score = _core.score(
+            problem.x0, problem.x1, edges, 1e-18, 0.3, DELTA, np.eye(3), np.array([1.0, 0, 0])
+        )
+        assert score[:2] == (0.0, 0)
+        assert not score[2].any()
+        assert len(score[2]) == len(score[3]) == len(edges)
 
 
 def test_priors_and_constants_equal_the_paper():
@@ -149,14 +139,9 @@ def test_priors_and_constants_equal_the_paper():
     seed=st.integers(0, 2**32 - 1),
 )
 def test_any_small_graph(edges, q, delta, seed):
-    rng = np.random.default_rng(seed)
-    problem = random_problem(rng, n=6)
-    arguments = (problem.x0, problem.x1, unique_edges(edges), 0.02, q, delta, problem.R, problem.t)
-    hcm, cardinality, inliers, _ = _core.score(*arguments)
-    expected_hcm, expected_cardinality, expected_inliers = scores.score(*arguments)
-    np.testing.assert_array_equal(inliers, expected_inliers)
-    assert cardinality == expected_cardinality
-    assert hcm == pytest.approx(expected_hcm, rel=TOLERANCE, abs=TOLERANCE)
+    problem = random_problem(np.random.default_rng(seed), n=6)
+    problem = dataclasses.replace(problem, edges=unique_edges(edges), eps=0.02)
+    assert_same_score(problem, q, delta, problem.R, problem.t)
 
 
 def test_sampson_and_cheirality_of_single_points():
@@ -184,24 +169,18 @@ def test_the_threshold_is_strict_and_depth_starts_at_a_hundredth_of_the_baseline
     assert not _core.sampson(x0, np.array([[-0.5, 0.0]]), R, t)[1][0]
 
 
-def assert_maximum(edges, n0, n1):
-    """The compiled matching is a matching of the right size, in ascending order of edges."""
-    chosen = _core.max_matching(edges, None)
-    assert is_matching(edges[chosen])
-    assert np.all(np.diff(chosen) > 0)
-    assert len(chosen) == cardinality(edges, n0, n1)
-    assert _core.cardinality(edges, np.ones(len(edges), dtype=bool)) == len(chosen)
-
-
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(4))
 def test_cardinality_equals_scipy_on_random_subgraphs(block):
     rng = np.random.default_rng([block, 1])
     for _ in range(1200):
-        n0, n1 = rng.integers(1, 60, size=2)
-        edges = random_graph(rng, int(n0), int(n1), int(rng.integers(1, 7)))
+        n0, n1 = map(int, rng.integers(1, 60, size=2))
+        edges = random_graph(rng, n0, n1, int(rng.integers(1, 7)))
         used = rng.random(len(edges)) < rng.uniform(0.1, 1.0)
-        assert _core.cardinality(edges, used) == cardinality(edges[used], int(n0), int(n1))
-        assert_maximum(np.ascontiguousarray(edges[used]), int(n0), int(n1))
+        kept = np.ascontiguousarray(edges[used])
+        chosen = _core.max_matching(kept, None)
+        assert is_matching(kept[chosen])
+        assert np.all(np.diff(chosen) > 0)
+        assert len(chosen) == cardinality(kept, n0, n1) == _core.cardinality(edges, used)
 
 
 @pytest.mark.parametrize("block", range(4))
