@@ -1,6 +1,7 @@
 """``manymatch batch``: folders, lists, exit codes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_over_a_folder(images, tmp_path):
 
 
 def test_shards(images, tmp_path):
-    command = ("batch", images, "--out", tmp_path, *FLAGS, "--format", "colmap")
+    command = ("batch", images, "--out", tmp_path, *FLAGS, "--format", "npz, colmap")
     for shard in ("2/2", "1/2"):
         assert not (tmp_path / "colmap").exists()
         result = run(*command, "--shard", shard)
@@ -53,7 +54,9 @@ def test_shards(images, tmp_path):
     result = run(*command, "--block", 1)
     assert result.exit_code == 0, result.output
     assert "6 of 6 pairs" in result.stdout
+    assert "colmap/matches.txt" in result.stdout.replace("\n", "")
     assert (tmp_path / "colmap" / "matches.txt").exists()
+    assert len(list((tmp_path / "matches").iterdir())) == 6
     refused = one_sentence(run(*command, "--block", 2, "--json"))
     assert "the folder holds results of other settings (block was 1 and is 2 now)" in refused
 
@@ -66,14 +69,6 @@ def test_with_a_list(images, tmp_path):
     assert result.exit_code == 0, result.output
     assert "pose AUC" in result.stdout
     assert "rank-one" in result.stdout
-
-
-def test_without_a_single_pose(tmp_path):
-    (tmp_path / "list.txt").write_text("a.png b.png\n")
-    result = run("batch", tmp_path / "list.txt", "--out", tmp_path / "out", *FLAGS)
-    assert result.exit_code == 1
-    assert "1 of 1 pair in" in result.stdout
-    assert "1 error." in result.stdout
 
 
 def test_pairs_that_could_not_be_run_are_counted_with_their_reasons(images, tmp_path):
@@ -96,6 +91,10 @@ def test_pairs_that_could_not_be_run_are_counted_with_their_reasons(images, tmp_
     assert [reason["count"] for reason in record["reasons"]] == [3, 1]
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["reasons"]
     assert run(*arguments, "--limit", 1).exit_code == 0
+    (tmp_path / "list.txt").write_text("a.png b.png\n")
+    alone = run(*arguments[:2], "--out", tmp_path / "alone", *FLAGS)
+    assert alone.exit_code == 1
+    assert re.search(r"1 of 1 pair in .*1 error\.", alone.stdout)
 
 
 @given(
@@ -136,7 +135,7 @@ def test_every_summary_reads_well(numbers, left, seconds):
         (["views", "--out", "file", "--json"], "out must be a folder"),
         (["views", "--out", "file/deep", "--json"], "'file' is a file"),
         (["views", "--out", "/proc/manymatch", "--json"], "out must be a folder that can be"),
-        (["views", "--cameras", "800,800", "--json"], "cameras must be four numbers"),
+        (["views", "--cameras", "800,800", "--json"], "cameras must be a focal length"),
         (["views", "--cameras", "views", "--json"], "cameras must be a COLMAP model"),
         (["views", "--cameras", "none.json", "--json"], "cameras must be a text file"),
         (["views", "--format", "png", "--json"], "formats must be among parquet, npz, h5, colmap"),
@@ -148,15 +147,6 @@ def test_with_bad_input(images, tmp_path, monkeypatch, arguments, says):
     (tmp_path / "file").write_text("")
     assert says in one_sentence(run("batch", *arguments, "--preset", "classic"))
     assert not (tmp_path / "out").exists()
-
-
-def test_formats(images, tmp_path):
-    result = run(
-        "batch", images, "--out", tmp_path, *FLAGS, "--limit", 2, "--format", "npz, colmap"
-    )
-    assert result.exit_code == 0, result.output
-    assert len(list((tmp_path / "matches").iterdir())) == 2
-    assert "colmap/matches.txt" in result.stdout.replace("\n", "")
 
 
 def test_cameras_that_are_shared(images, tmp_path):

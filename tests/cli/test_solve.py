@@ -10,7 +10,7 @@ from manymatch import AssociationGraph, Camera, Options, estimate_relative_pose
 from manymatch.cli import solve
 from manymatch.estimate.many import PROBLEMS
 from manymatch.geometry.pose import pose_error_deg
-from manymatch.io import load_graph, read_matches_npz, read_pose_json, write_associations_csv
+from manymatch.io import load_graph, read_matches_npz, read_pose_json
 from manymatch.options import AUTO_PARTS
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 from tests.support.command import one_sentence, run
@@ -290,14 +290,6 @@ def test_flag_of_another_problem_is_refused(tmp_path):
         assert message in one_sentence(run(*command), 2)
 
 
-def test_solve_reads_an_association_csv(scene, graph_file, tmp_path):
-    csv = tmp_path / "pair.csv"
-    write_associations_csv(scene.graph, csv)
-    cameras = ("--camera0", CAMERA, "--camera1", CAMERA, "--json")
-    from_csv, from_npz = (json.loads(run("solve", p, *cameras).stdout) for p in (csv, graph_file))
-    assert from_csv["pose"] == from_npz["pose"]
-
-
 def test_solve_with_too_few_candidates_is_exit_code_one(graph_file):
     arguments = ("solve", graph_file, "--camera0", CAMERA, "--camera1", CAMERA, "--max-edges", 4)
     result = run(*arguments)
@@ -313,6 +305,7 @@ def test_solve_with_too_few_candidates_is_exit_code_one(graph_file):
     ("arguments", "message"),
     [
         (("--camera1", "nothing.txt"), "camera1 must be a text file, got"),
+        (("--camera1", "800"), "must be fx,fy,cx,cy where there is no image"),
         (("--method", "best"), "method must be one of"),
         (("--problem", "pose"), "--problem must be one of"),
         (("--out", "/proc/manymatch"), "--out must be a folder"),

