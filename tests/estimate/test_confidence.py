@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 import manymatch
 from manymatch import _core, pose_error_deg
+from manymatch._validate import METHODS
 from manymatch.estimate import confidence
 from manymatch.estimate.confidence import Rival, assess
 from manymatch.estimate.relative_pose import RELATIVE_POSE
@@ -30,8 +31,7 @@ K = np.array([[800.0, 0.0, 512.0], [0.0, 800.0, 384.0], [0.0, 0.0, 1.0]])
 OPTIONS = manymatch.Options(min_iterations=500, max_iterations=3000)
 
 
-# The default and the paper's method.
-BOTH = pytest.mark.parametrize("method", ["auto", "hcm-mcm"])
+BOTH = pytest.mark.parametrize("method", ["auto", "hcm-mcm"])  # the default and the paper's
 
 
 def solve(graph, camera0=K, camera1=K, options=OPTIONS, method="auto"):
@@ -66,29 +66,26 @@ def test_a_scene_that_is_solved_says_so(config, method):
     assert sure.verdict == "solved"
     assert sure.pose_probability >= confidence.SOLVED
     percent = confidence.probability_text(sure.pose_probability)
-    assert sure.reason == (
-        f"{len(estimate.matches)} matches agree on one pose, which is right with probability "
-        f"{percent}."
-    )
+    agree = f"{len(estimate.matches)} matches agree on one pose, which is right with probability"
+    assert sure.reason == f"{agree} {percent}."
     assert sure.num_matches == estimate.cardinality
     assert sure.rotation_sd_deg < 1
     assert sure.translation_sd_deg < 2
     assert sure.parallax_deg == estimate.parallax_deg
     assert 0.3 < sure.noise_px < 0.8  # 0.5 px were added
     assert sure.rotation_only < 0.1
+    assert sure.planar < 0.5
 
 
-@pytest.mark.parametrize("method", ["auto", "hcm-mcm", "hcm", "mcm", "cm"])
+@pytest.mark.parametrize("method", METHODS)
 def test_clutter_is_uncertain_by_every_method(method):
     estimate, sure = solve(clutter(np.random.default_rng(1)), method=method)
     assert estimate.success
     assert sure.verdict == "uncertain"
     assert sure.pose_probability < 0.3
     percent = confidence.probability_text(sure.pose_probability)
-    assert sure.reason == (
-        f"{len(estimate.matches)} matches agree on one pose, which is only right with probability "
-        f"{percent}."
-    )
+    agree = f"{len(estimate.matches)} matches agree on one pose, which is only right with"
+    assert sure.reason == f"{agree} probability {percent}."
 
 
 def test_clutter_is_never_solved():
@@ -134,10 +131,6 @@ def test_a_plane_is_seen_and_called_ambiguous_only_if_a_second_pose_fits(method)
     assert verdicts & {"solved", "likely"}
 
 
-def test_scene_with_depth_is_not_planar():
-    assert solve_scene(EASY, 4)[2].planar < 0.5
-
-
 def test_matches_that_hardly_determine_the_pose_are_not_solved():
     # Everything in one corner of the image, seen with little parallax.
     config = dataclasses.replace(
@@ -169,12 +162,14 @@ def test_a_failed_estimate_is_failed():
     assert "\n" not in str(sure)
 
 
+def few_matches(seed, count):
+    scene = make_scene(EASY, seed)
+    points = scene.graph.points0, scene.graph.points1
+    return solve(graph_of(*points, scene.true_matches[:count]), scene.camera0, scene.camera1)
+
+
 def test_five_matches_are_uncertain():
-    scene = make_scene(EASY, 0)
-    matches = scene.true_matches[:5]
-    estimate, sure = solve(
-        graph_of(scene.graph.points0, scene.graph.points1, matches), scene.camera0, scene.camera1
-    )
+    estimate, sure = few_matches(0, 5)
     assert estimate.success
     assert (sure.verdict, sure.pose_probability) == ("uncertain", 0.0)
     assert sure.reason == "The number of distinct matches is 5, and a pose can be fitted to any 5."
@@ -184,44 +179,35 @@ def test_five_matches_are_uncertain():
     assert "unknown" in str(sure)
 
 
-@pytest.mark.parametrize("count", [6, 7, 8])
-def test_few_matches_do_not_crash(count):
-    scene = make_scene(EASY, 1)
-    matches = scene.true_matches[:count]
-    sure = solve(
-        graph_of(scene.graph.points0, scene.graph.points1, matches), scene.camera0, scene.camera1
-    )[1]
-    assert sure.verdict in ("uncertain", "ambiguous", "degenerate")
-    plain(sure.to_dict())
-
-
-@pytest.mark.parametrize("distinct", [1, 2, 5, 7])
-def test_repeated_points_do_not_crash(distinct):
-    rng = np.random.default_rng(distinct)
-    places = [rng.uniform(0, 700, (distinct, 2)) for _ in range(2)]
-    index = np.arange(40) % distinct
-    graph = graph_of(places[0][index], places[1][index], np.column_stack([range(40)] * 2))
-    sure = solve(graph)[1]
-    # Forty keypoints, but as few places: nothing here is a pose.
-    assert sure.verdict != "solved"
-    plain(sure.to_dict())
-    str(sure)
+def repeated_points(distinct):
+    """Forty keypoints at as few places."""
+    rng, index = np.random.default_rng(distinct), np.arange(40) % distinct
+    return tuple(rng.uniform(0, 700, (distinct, 2))[index] for _ in range(2))
 
 
 LINE = np.linspace(0, 700, 50)[:, None] * [1.0, 0.7]
 SPREAD = np.random.default_rng(3).uniform(0, 700, (60, 2))
+WITHOUT_A_POSE = {
+    **{f"{count} matches": lambda count=count: few_matches(1, count)[1] for count in (6, 7, 8)},
+    **{
+        name: lambda points=points: solve(
+            graph_of(*points, [(i, i) for i in range(len(points[0]))])
+        )[1]
+        for name, points in {
+            **{f"{count} places": repeated_points(count) for count in (1, 2, 5, 7)},
+            "equal images": (SPREAD, SPREAD),
+            "points on a line": (LINE, LINE + 30.0),
+        }.items()
+    },
+}
 
 
-@pytest.mark.parametrize("points", [(SPREAD, SPREAD), (LINE, LINE + 30.0)], ids=["equal", "line"])
-def test_equal_images_and_points_on_a_line_are_not_solved(points):
-    sure = solve(graph_of(*points, np.column_stack([range(len(points[0]))] * 2)))[1]
+@pytest.mark.parametrize("name", WITHOUT_A_POSE)
+def test_input_that_shows_no_scene_is_not_solved(name):
+    sure = WITHOUT_A_POSE[name]()
     assert sure.verdict in ("uncertain", "ambiguous", "degenerate", "failed")
     plain(sure.to_dict())
-
-
-def test_other_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"estimate must be an Estimate, got 3"):
-        assess(3)
+    str(sure)
 
 
 def test_an_estimate_can_be_pickled_and_assessed():
@@ -229,6 +215,8 @@ def test_an_estimate_can_be_pickled_and_assessed():
     again = pickle.loads(pickle.dumps(estimate))  # noqa: S301
     assert plain(assess(again).to_dict()) == plain(sure.to_dict())
     assert "_graph" not in repr(estimate)
+    with pytest.raises(ValueError, match=r"estimate must be an Estimate, got 3"):
+        assess(3)
 
 
 def test_confidence_depends_on_input_and_seed_only():
@@ -381,35 +369,40 @@ def judged(estimate, geometry, rival, accurate, deviations=(0.01, 0.01), share=0
     return confidence._judge(estimate, known)
 
 
-def test_every_verdict_has_its_sentence():
-    _, estimate, _ = solve_scene(EASY, 0)
-    n = len(estimate.matches)
-    agree = f"{n} matches agree on one pose, which is"
-    assert judged(estimate, 0.99, 0.0, 1.0) == ("solved", f"{agree} right with probability 99 %.")
-    assert judged(estimate, 0.8, 0.0, 1.0) == ("likely", f"{agree} right with probability 80 %.")
-    assert judged(estimate, 0.12, 0.0, 1.0) == (
-        "uncertain",
-        f"{agree} only right with probability 12 %.",
-    )
-    assert judged(estimate, 0.12, 0.9, 0.1)[0] == "uncertain"
-    assert judged(estimate, 0.99, 0.4, 1.0) == (
-        "ambiguous",
+DEGREE = math.radians(1.0)
+AGREE = "{} matches agree on one pose, which is"
+# Numbers of the evidence, the verdict and its sentence if that is looked at.
+VERDICTS = [
+    ((0.99, 0.0, 1.0), "solved", f"{AGREE} right with probability 99 %."),
+    ((0.8, 0.0, 1.0), "likely", f"{AGREE} right with probability 80 %."),
+    ((0.12, 0.0, 1.0), "uncertain", f"{AGREE} only right with probability 12 %."),
+    ((0.12, 0.9, 0.1), "uncertain", None),
+    (
+        *((0.99, 0.4, 1.0), "ambiguous"),
         "Another pose, such as one 31° from this one, is right instead with probability 40 %.",
-    )
-    degree = math.radians(1.0)
-    assert judged(estimate, 0.99, 0.0, 0.3, (0.4 * degree, 12 * degree)) == (
-        "degenerate",
+    ),
+    (
+        *((0.99, 0.0, 0.3, (0.4 * DEGREE, 12 * DEGREE)), "degenerate"),
         "The matches determine the rotation (±0.40°), but not the direction of translation (±12°).",
-    )
-    assert judged(estimate, 0.99, 0.0, 0.3, (8 * degree, 2 * degree)) == (
-        "degenerate",
+    ),
+    (
+        *((0.99, 0.0, 0.3, (8 * DEGREE, 2 * DEGREE)), "degenerate"),
         "The matches determine the direction of translation (±2.0°), but not the rotation (±8.0°).",
-    )
-    assert judged(estimate, 0.99, 0.0, 0.0, (8 * degree, math.inf)) == (
-        "degenerate",
+    ),
+    (
+        *((0.99, 0.0, 0.0, (8 * DEGREE, math.inf)), "degenerate"),
         "The matches determine neither the rotation (±8.0°) nor the direction of translation.",
-    )
-    assert judged(estimate, 0.99, 0.4, 1.0, share=0.95)[0] == "degenerate"
+    ),
+    ((0.99, 0.4, 1.0, (0.01, 0.01), 0.95), "degenerate", None),
+]
+
+
+@pytest.mark.parametrize(("numbers", "verdict", "sentence"), VERDICTS)
+def test_every_verdict_has_its_sentence(numbers, verdict, sentence):
+    _, estimate, _ = solve_scene(EASY, 0)
+    found, said = judged(estimate, *numbers)
+    assert found == verdict
+    assert sentence is None or said == sentence.format(len(estimate.matches))
 
 
 # What holds for every estimate
