@@ -188,23 +188,18 @@ def repeated_points(distinct):
 LINE = np.linspace(0, 700, 50)[:, None] * [1.0, 0.7]
 SPREAD = np.random.default_rng(3).uniform(0, 700, (60, 2))
 WITHOUT_A_POSE = {
-    **{f"{count} matches": lambda count=count: few_matches(1, count)[1] for count in (6, 7, 8)},
-    **{
-        name: lambda points=points: solve(
-            graph_of(*points, [(i, i) for i in range(len(points[0]))])
-        )[1]
-        for name, points in {
-            **{f"{count} places": repeated_points(count) for count in (1, 2, 5, 7)},
-            "equal images": (SPREAD, SPREAD),
-            "points on a line": (LINE, LINE + 30.0),
-        }.items()
-    },
+    **{f"{count} places": repeated_points(count) for count in (1, 2, 5, 7)},
+    "equal images": (SPREAD, SPREAD),
+    "points on a line": (LINE, LINE + 30.0),
 }
 
 
-@pytest.mark.parametrize("name", WITHOUT_A_POSE)
-def test_input_that_shows_no_scene_is_not_solved(name):
-    sure = WITHOUT_A_POSE[name]()
+@pytest.mark.parametrize("case", [6, 7, 8, *WITHOUT_A_POSE])
+def test_input_that_shows_no_scene_is_not_solved(case):
+    if case in WITHOUT_A_POSE:
+        sure = solve(manymatch.AssociationGraph.from_matches(*WITHOUT_A_POSE[case]))[1]
+    else:
+        sure = few_matches(1, case)[1]
     assert sure.verdict in ("uncertain", "ambiguous", "degenerate", "failed")
     plain(sure.to_dict())
     str(sure)
