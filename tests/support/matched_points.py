@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from tests.oracles import fundamental
+
 SIZE = (640, 480)
 K = np.array([[800.0, 0.0, 320.0], [0.0, 790.0, 240.0], [0.0, 0.0, 1.0]])
 
@@ -94,9 +96,24 @@ def only_these_are_ours(ours, original):
     return {name for name in names if getattr(ours, name) is not getattr(original, name)}
 
 
-def epipolar_distances(F, points0, points1):
-    """Sampson distances (N,) of matched pixels under a fundamental matrix, in pixels."""
-    x0, x1 = (np.c_[p, np.ones(len(p))] for p in (points0, points1))
-    Fx0, Fx1 = x0 @ np.asarray(F).T, x1 @ np.asarray(F)
-    weight = Fx0[:, 0] ** 2 + Fx0[:, 1] ** 2 + Fx1[:, 0] ** 2 + Fx1[:, 1] ** 2
-    return np.abs(np.sum(x1 * Fx0, axis=1)) / np.sqrt(weight)
+def epipolar_distance(F, data):
+    """Median Sampson distance of the exact points under a fundamental matrix, in pixels."""
+    points = project(data.world), project(data.world, data.R, data.t)
+    return np.median(np.sqrt(fundamental.sampson2(np.asarray(F), *points)))
+
+
+AFFINE = np.array([[1.1, 0.2, 12.0], [-0.1, 0.9, -7.0]])
+
+
+def affine_points():
+    """Points and their images under an affine map, with noise; every fourth one is wrong."""
+    rng = np.random.default_rng(4)
+    points = rng.uniform(0, 500, (80, 2))
+    mapped = points @ AFFINE[:, :2].T + AFFINE[:, 2] + rng.normal(0, 0.3, (80, 2))
+    mapped[::4] = rng.uniform(0, 500, (20, 2))
+    return points, mapped
+
+
+def affine_error_px(A):
+    """Error of an affine map in the middle of the points."""
+    return np.abs((np.asarray(A) - AFFINE) @ [250, 250, 1]).max()
