@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import Annotated, Any
 
-import typer
-
 from manymatch._validate import choice
 from manymatch.cli import flags
 from manymatch.cli.console import (
@@ -29,19 +27,15 @@ HINT = "two images with a relative pose are matched by: manymatch match IMAGE0 I
 
 @flags.setting_flags()
 def run(
-    image0: Annotated[Path, typer.Argument(help="The image that stays as it is.")],
-    image1: Annotated[Path, typer.Argument(help="The image that is warped onto it.")],
+    image0: Annotated[Path, "The image that stays as it is."],
+    image1: Annotated[Path, "The image that is warped onto it."],
     model: Annotated[
-        str,
-        typer.Option(help=f"What maps one to the other: {' or '.join(PLANAR_MODELS)}."),
+        str, f"What maps one to the other: {' or '.join(PLANAR_MODELS)}."
     ] = "homography",
-    out_folder: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            help="Folder for alignment.json, warped.png and overlay.html; by default out/<image0>_"
-            "<image1>. An earlier result in it is replaced.",
-        ),
+        "Folder for alignment.json, warped.png and overlay.html; by default out/<image0>_<image1>. "
+        "An earlier result in it is replaced.",
     ] = None,
     longest0: flags.Longest0 = None,
     longest1: flags.Longest1 = None,
@@ -60,7 +54,7 @@ def run(
     written (it is printed all the same).
     """
     choice(model, "--model", PLANAR_MODELS)
-    folder = output_folder(out_folder or pair_folder(image0, image1), "--out")
+    folder = output_folder(out or pair_folder(image0, image1), "--out")
     check_images(image0=image0, image1=image1)
     chosen: Any = model
     with working("Aligning", quiet=as_json):

@@ -111,17 +111,22 @@ _LOCATIONS: dict[Any, Any] = {
 
 
 def _command(name: str, function: Any, **settings: Any) -> Any:
-    """Make a command of a function; every path that it takes may also be an address of fsspec."""
+    """Make a command of a function whose parameters are all annotated.
+
+    ``Annotated[int, "How many."]`` is an option, or without a default an argument, with this help.
+    Every path may also be an address of fsspec.
+    """
     parameters = []
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
-        hint, *details = get_args(parameter.annotation) or [parameter.annotation]
+        hint, detail = get_args(parameter.annotation)
+        if isinstance(detail, str):
+            make = typer.Argument if parameter.default is parameter.empty else typer.Option
+            detail = make(help=detail)
         if hint in _LOCATIONS:
-            details = [copy.copy(detail) for detail in details]
-            for detail in details:
-                detail.parser = located
-            annotation = operator.getitem(Annotated, (_LOCATIONS[hint], *details))
-            parameter = parameter.replace(annotation=annotation)  # noqa: PLW2901
-        parameters.append(parameter)
+            hint, detail = _LOCATIONS[hint], copy.copy(detail)
+            detail.parser = located
+        annotation = operator.getitem(Annotated, (hint, detail))
+        parameters.append(parameter.replace(annotation=annotation))
 
     def run(**given: Any) -> None:
         function(**given)

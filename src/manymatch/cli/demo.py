@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from manymatch._validate import count
 from manymatch.cli import flags
 from manymatch.cli.console import Json, deliver, print_files, print_plain, working
@@ -30,9 +28,7 @@ _SIFT_KEYPOINTS = 6000
 
 @flags.setting_flags(only=("method", "seed"))
 def run(
-    out_folder: Annotated[
-        Path, typer.Option("--out", help="Folder for the photographs, pictures and the report.")
-    ] = Path("out/demo"),
+    out: Annotated[Path, "Folder for the photographs, pictures and the report."] = Path("out/demo"),
     as_json: Json = False,
     *,
     settings: dict[str, Any],
@@ -48,7 +44,7 @@ def run(
     settings = {"preset": default_preset(one_source=True)[0], **settings}
     if settings["preset"] == "classic":
         settings = {"max_keypoints": _SIFT_KEYPOINTS, **settings}
-    output_folder(local_path(out_folder, "--out"), "--out")
+    output_folder(local_path(out, "--out"), "--out")
     matcher = Matcher(**settings, **runtime)
     pair = demo_pair()
     true = RelativePose(pair.R, pair.t)  # type: ignore[arg-type] # this pair has its true pose
@@ -59,10 +55,10 @@ def run(
     errors = [pose_error_deg(estimate.pose, true.R, true.t) for _, estimate in result.systems()]
 
     def write() -> dict[str, Path]:
-        out_folder.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
         photos = (pair.path0, pair.path1)
-        copies = {path.name: Path(shutil.copy(path, out_folder)) for path in photos}
-        return copies | _write(result, out_folder, true, errors[1])
+        copies = {path.name: Path(shutil.copy(path, out)) for path in photos}
+        return copies | _write(result, out, true, errors[1])
 
     def show(files: dict[str, Path]) -> None:
         print_plain(f"{result}\n")

@@ -66,7 +66,7 @@ RetryErrors = Annotated[
 _longest = "Longer edge of image {} at working size, 0 for its own."
 Longest0 = Annotated[int | None, typer.Option(help=_longest.format(0), **_number)]
 Longest1 = Annotated[int | None, typer.Option(help=_longest.format(1), **_number)]
-Camera1 = Annotated[str | None, typer.Option(help="The second camera, likewise.")]
+Camera1 = Annotated[str | None, "The second camera, likewise."]
 SharedFocal = Annotated[
     bool | None,
     typer.Option(

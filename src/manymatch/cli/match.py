@@ -38,42 +38,32 @@ EXAMPLE = "Example: manymatch match a.jpg b.jpg --out out/ab --with-rank-one"
 
 @flags.setting_flags()
 def run(
-    image0: Annotated[
-        Path,
-        typer.Argument(help="The first image: a file, or an address such as s3://bucket/a.jpg."),
-    ],
-    image1: Annotated[Path, typer.Argument(help="The second image.")],
+    image0: Annotated[Path, "The first image: a file, or an address such as s3://bucket/a.jpg."],
+    image1: Annotated[Path, "The second image."],
     camera0: Annotated[
         str | None,
-        typer.Option(
-            help="fx,fy,cx,cy or MODEL,width,height,params..., a .txt or .json file, a COLMAP "
-            "model, or unknown; by default the focal length is found, near that of EXIF."
-        ),
+        "Focal length in pixels, fx,fy,cx,cy or MODEL,width,height,params..., a .txt or .json "
+        "file, a COLMAP model, or unknown; by default the focal length is found, near EXIF's.",
     ] = None,
     camera1: flags.Camera1 = None,
     shared_focal: flags.SharedFocal = None,
     images: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder to which names of images in files for hloc and COLMAP are relative; by "
-            "default the deepest one that holds both."
-        ),
+        "Folder to which names of images in files for hloc and COLMAP are relative; by default the "
+        "deepest one that holds both.",
     ] = None,
-    out_folder: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            help="Folder for the picture, the report and the files; by default out/<image0>_"
-            "<image1>. An earlier result in it is replaced.",
-        ),
+        "Folder for the picture, the report and the files; by default out/<image0>_<image1>. An "
+        "earlier result in it is replaced.",
     ] = None,
     formats: Annotated[
         str,
         typer.Option("--format", help=f"Matches as {', '.join(FORMATS)}; several by commas."),
     ] = "npz",
     with_rank_one: flags.WithRankOne = False,
-    picture: Annotated[bool, typer.Option(help="Write matches.png.")] = True,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    picture: Annotated[bool, "Write matches.png."] = True,
+    report: Annotated[bool, "Write report.html."] = True,
     longest0: flags.Longest0 = None,
     longest1: flags.Longest1 = None,
     as_json: Json = False,
@@ -88,7 +78,7 @@ def run(
     """
     names = image_names(image0, image1, images)
     chosen = check_formats(flags.split_list(formats), names, "names of images")
-    folder = output_folder(out_folder or pair_folder(image0, image1), "--out")
+    folder = output_folder(out or pair_folder(image0, image1), "--out")
     check_images(image0=image0, image1=image1)
     earlier = earlier_result(folder)[0]
     matcher = Matcher(**settings, **runtime)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import typer
 
 from manymatch.cli import flags
 from manymatch.cli.console import Json, check_images, print_json, print_plain, working
@@ -38,15 +37,11 @@ EXAMPLE = (
 
 @flags.setting_flags(FeatureConfig, only=("descriptor", "longest"))
 def run(
-    image0: Annotated[Path, typer.Argument(help="The first image.")],
-    image1: Annotated[Path, typer.Argument(help="The second image.")],
-    layer: Annotated[
-        str | None, typer.Option(help="Blocks, from 1; several by commas, a column each.")
-    ] = None,
-    debias: Annotated[
-        str | None, typer.Option(help="Ranks of the subspace removed; several by commas.")
-    ] = None,
-    picture: Annotated[Path, typer.Option("--out", help="Picture to write.")] = Path("pca.png"),
+    image0: Annotated[Path, "The first image."],
+    image1: Annotated[Path, "The second image."],
+    layer: Annotated[str | None, "Blocks, from 1; several by commas, a column each."] = None,
+    debias: Annotated[str | None, "Ranks of the subspace removed; several by commas."] = None,
+    out: Annotated[Path, "Picture to write."] = Path("pca.png"),
     as_json: Json = False,
     device: flags.Device = "auto",
     offline: flags.Offline = False,
@@ -63,7 +58,7 @@ def run(
         raise ValueError("--preset must be one with dense features, got one without a network")
     ranks = [config.debias] if debias is None else _numbers(debias, "--debias")
     chosen = None if layer is None else _numbers(layer, "--layer")
-    picture_path(picture, "--out")
+    picture_path(out, "--out")
     check_images(image0=image0, image1=image1)
     images = [load_image(path, name) for path, name in ((image0, "image0"), (image1, "image1"))]
     with working("Computing", quiet=as_json):
@@ -76,7 +71,7 @@ def run(
     columns = list(itertools.product(layers, ranks))
     titles = [f"layer {k}, " + (f"debias {rank}" if rank else "raw") for k, rank in columns]
     first, second = ([found[key] for key in columns] for found in maps)
-    plot_pca(images[0], images[1], first, second, picture, titles)
+    plot_pca(images[0], images[1], first, second, out, titles)
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))
     if as_json:
         record = {
@@ -85,13 +80,13 @@ def run(
             "resize": config.resize,
             "columns": [{"layer": k, "debias": rank} for k, rank in columns],
             "notes": notes,
-            "picture": str(picture),
+            "picture": str(out),
         }
         print_json(record)
         return
     for note in notes:
         print_plain(f"Note: {note}")
-    print_plain(f"Picture: {picture}")
+    print_plain(f"Picture: {out}")
 
 
 def _numbers(text: str, name: str) -> list[int]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import Annotated, Any
 
-import typer
-
 from manymatch._validate import choice, count
 from manymatch.cli import flags
 from manymatch.cli.console import Json, check_file, deliver, print_plain
@@ -54,39 +52,24 @@ _MODELS = ("homography", "fundamental", "transform", "scale")
 def run(
     graph: Annotated[
         Path,
-        typer.Argument(
-            help="Candidates: a graph .npz, an .npz with points0, points1 and edges (or points2D, "
-            "points3D and edges), an association CSV or a SuperGlue .npz."
-        ),
+        "Candidates: a graph .npz, an .npz with points0, points1 and edges (or points2D, points3D "
+        "and edges), an association CSV or a SuperGlue .npz.",
     ],
-    problem: Annotated[
-        str, typer.Option(help=f"What to estimate: {', '.join(PROBLEMS)}.")
-    ] = "relative",
+    problem: Annotated[str, f"What to estimate: {', '.join(PROBLEMS)}."] = "relative",
     camera0: Annotated[
         str | None,
-        typer.Option(
-            help="For a relative pose: fx,fy,cx,cy or MODEL,width,height,params... or a .txt or "
-            ".json file; unknown,width,height if the focal length is to be found."
-        ),
+        "For a relative pose: fx,fy,cx,cy or MODEL,width,height,params... or a .txt or .json file; "
+        "unknown,width,height if the focal length is to be found.",
     ] = None,
     camera1: flags.Camera1 = None,
-    camera: Annotated[
-        str | None, typer.Option(help="For an absolute pose: the camera, likewise.")
-    ] = None,
+    camera: Annotated[str | None, "For an absolute pose: the camera, likewise."] = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(help="For a rigid transform or a similarity, in the unit of the points."),
+        float | None, "For a rigid transform or a similarity, in the unit of the points."
     ] = None,
     shared_focal: flags.SharedFocal = None,
-    model: Annotated[
-        str | None, typer.Option(help=f"For a homography: {' or '.join(PLANAR_MODELS)}.")
-    ] = None,
-    max_edges: Annotated[
-        int | None, typer.Option(help="Use only that many candidates, best first.")
-    ] = None,
-    out_folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder for result.json and matches.npz.")
-    ] = None,
+    model: Annotated[str | None, f"For a homography: {' or '.join(PLANAR_MODELS)}."] = None,
+    max_edges: Annotated[int | None, "Use only that many candidates, best first."] = None,
+    out: Annotated[Path | None, "Folder for result.json and matches.npz."] = None,
     as_json: Json = False,
     *,
     settings: dict[str, Any],
@@ -108,8 +91,8 @@ def run(
         "model": model,
     }
     arguments, keywords = _arguments(problem, given)
-    if out_folder is not None:
-        output_folder(out_folder, "--out")
+    if out is not None:
+        output_folder(out, "--out")
     candidates = load_graph(graph)
     if max_edges is not None:
         candidates = candidates.head(max_edges)
@@ -126,9 +109,9 @@ def run(
     record = {"pose": None, **estimate.to_dict(), **how, "confidence": confidence.to_dict()}
 
     def write() -> dict[str, Path]:
-        if out_folder is None:
+        if out is None:
             return {}
-        with whole_files(out_folder, earlier_result(out_folder)[1]) as place:
+        with whole_files(out, earlier_result(out)[1]) as place:
             extra = {"convention": _KINDS[problem][1], "files": list(_FILES.values())}
             text = to_json({**record, **extra}, "result", indent=2)
             write_text(place / _FILES["json"], f"{text}\n")
@@ -150,7 +133,7 @@ def run(
                 inlier_source=candidates.source_of(candidates.edges[estimate.inliers]),
                 source_names=candidates.source_names,
             )
-        return {name: out_folder / file for name, file in _FILES.items()}
+        return {name: out / file for name, file in _FILES.items()}
 
     def show(written: dict[str, Path]) -> None:
         for line in estimate_sentences(estimate, candidates, confidence):
