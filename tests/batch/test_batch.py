@@ -195,7 +195,7 @@ def failing(number, times):
 @pytest.mark.parametrize("times", [1, 1000])
 def test_fault_of_the_machine_is_no_row(pairs, done, tmp_path, monkeypatch, fault, times):
     """Its block is done again when all others are done; the next call repairs what is left."""
-    from manymatch.io.image import open_regular
+    from manymatch.io.files import open_regular
 
     left = [times]
 
@@ -206,7 +206,7 @@ def test_fault_of_the_machine_is_no_row(pairs, done, tmp_path, monkeypatch, faul
         return open_regular(path, **how)
 
     with monkeypatch.context() as patch:
-        patch.setattr("manymatch.io.image.open_regular", opened)
+        patch.setattr("manymatch.io.files.open_regular", opened)
         if times == 1:
             first = run_batch(pairs, None, tmp_path, CONFIG, workers=1, formats=["npz"])
             assert (first.finished, first.counts["error"]) == (len(pairs), 0)

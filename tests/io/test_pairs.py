@@ -79,6 +79,40 @@ def test_names_with_unusual_separators(read):
     assert (pair.name0, pair.name1) == ("a\u2028.jpg", "b\x0b.jpg")
 
 
+@pytest.mark.parametrize(
+    "head", ["", "\ufeff# a list\n", "image0,image1\n", " left , right,r0,r1\n"]
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a b.jpg,c.jpg",
+        '"a b.jpg", c.jpg',
+        f"a b.jpg,c.jpg,0,0,{f'{K0} {K1} {T}'.replace(' ', ',')}",
+    ],
+)
+def test_csv_lists(tmp_path, images, head, line):
+    path = tmp_path / "pairs.CSV"
+    path.write_text(f'{head}{line}\r\n\r\n"d,e.jpg",f.jpg,1,2\r\n', encoding="utf-8")
+    first, second = read_pairs(path, images)
+    assert (first.name0, first.name1, first.has_truth) == ("a b.jpg", "c.jpg", len(line) > 40)
+    assert (second.name0, second.name1, second.rot0, second.rot1) == ("d,e.jpg", "f.jpg", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("image0,image1\n", "it has no pair"),
+        ("a.jpg,b.jpg\nc,\n", "line 2: .*got 1 column"),
+        ('a.jpg,b.jpg\n"c.jpg,d.jpg\n', "line 2: its columns cannot be told apart"),
+        ("a.jpg b.jpg\n", "line 1: .*got 1 column"),
+    ],
+)
+def test_malformed_csv_lists(tmp_path, images, text, says):
+    (tmp_path / "pairs.csv").write_text(text)
+    with pytest.raises(ValueError, match=says):
+        read_pairs(tmp_path / "pairs.csv", images)
+
+
 def test_absolute_names(read, tmp_path):
     (pair,) = read(f"{tmp_path}/x.jpg b.jpg")
     assert pair.path0 == tmp_path / "x.jpg"
@@ -95,6 +129,7 @@ def bad(old, new):
         ("a.jpg b.jpg c.jpg", "got 3 columns"),
         ("a.jpg,b.jpg", "got 1 column"),
         ('"a.jpg b.jpg', "must end with a quote"),
+        ('"a.jpg\tb.jpg', "its columns cannot be told apart"),
         ('"" b.jpg', "got 1 column"),
         ("a.jpg\t\t0 0", "got 3 columns"),
         ("a.jpg b.jpg 0 4", "rot1 must be 0, 1, 2 or 3"),

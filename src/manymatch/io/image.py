@@ -9,23 +9,16 @@ import struct
 import sys
 import warnings
 import zlib
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._validate import describe, integer, refusal, require
-from manymatch.io.files import (
-    LIMITS,
-    MissingFileError,
-    as_path,
-    error_type,
-    file_size,
-    limit,
-    open_regular,
-)
+from manymatch.io import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -40,7 +33,14 @@ _WANT_TENSOR = (
 _CHANNELS = (1, 3, 4)
 _DTYPES = "uint8, uint16, bool or float in [0, 1]"
 _DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
-_VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
+# What to do about files that Pillow does not read, by their ending.
+_ADVICE = {
+    **dict.fromkeys((".heic", ".heif"), ": convert HEIC to JPEG or PNG"),
+    **dict.fromkeys(
+        (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v"),
+        ": of a video, give two of its frames as images",
+    ),
+}
 
 # What Pillow's readers, many of them plain Python, raise for damaged files.
 _PILLOW_ERRORS = (
@@ -53,10 +53,9 @@ _ORIENTATION, _SUB_IFD = 0x0112, 0x8769
 # exchange columns and rows after that.
 _FLIPPED_X, _FLIPPED_Y = (2, 3, 6, 7), (3, 4, 7, 8)
 _FOCAL_LENGTH, _FOCAL_35MM = 0x920A, 0xA405
-_PLANE_X, _PLANE_Y, _PLANE_UNIT = 0xA20E, 0xA20F, 0xA210
-_EXIF_WIDTH, _EXIF_HEIGHT = 0xA002, 0xA003
+_PLANE_DENSITY, _PLANE_UNIT, _EXIF_SIZE = (0xA20E, 0xA20F), 0xA210, (0xA002, 0xA003)
 # Millimetres per unit of FocalPlaneResolutionUnit; 1 ("none") is taken as inches, the default.
-_UNIT_MM: dict[float, float] = {1: 25.4, 2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}
+_UNIT_MM: dict[float | None, float] = {1: 25.4, 2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}
 _DIAGONAL_35MM = math.hypot(36.0, 24.0)
 # Fields of view along the longer edge of about 1 and 170 degrees: outside, the tags are wrong.
 _SHORTEST, _LONGEST = 0.04, 60.0
@@ -81,22 +80,16 @@ def _decoding(name: str, want: str, given: str) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except (*_PILLOW_ERRORS, pillow.DecompressionBombError) as error:
+        reason = f"it cannot be decoded: {str(error) or type(error).__name__}"
         if isinstance(error, _ReadError):
             reason = str(error)
         elif isinstance(error, pillow.DecompressionBombError):
-            reason = _too_large(limit("pixels"))
+            reason = _too_large(files.limit("pixels"))
         elif isinstance(error, sys.modules["PIL"].UnidentifiedImageError):
-            reason = "it is in no format that Pillow reads"
-            ending = given.rstrip("'\"").lower()
-            if ending.endswith((".heic", ".heif")):
-                reason += ": convert HEIC to JPEG or PNG"
-            elif ending.endswith(_VIDEOS):
-                reason += ": of a video, give two of its frames as images"
-        else:
-            reason = f"it cannot be decoded: {str(error) or type(error).__name__}"
-        raise error_type(error.__cause__)(
-            f"{name} must be {want}, got {given} ({reason})"
-        ) from error
+            ending = PurePath(given.strip("'\"")).suffix.lower()
+            reason = f"it is in no format that Pillow reads{_ADVICE.get(ending, '')}"
+        wrong = files.error_type(error.__cause__)
+        raise wrong(f"{name} must be {want}, got {given} ({reason})") from error
 
 
 @contextlib.contextmanager
@@ -109,14 +102,14 @@ def open_image(
     missing, empty or no image, and for everything that Pillow raises in the block, which should
     hold nothing but calls of Pillow.
     """
-    source = as_path(path, name)
+    source = files.as_path(path, name)
     with _decoding(name, want, repr(str(source))):
         try:
-            opened = open_regular(source)
+            opened = files.open_regular(source)
         except ValueError as error:
             raise _ReadError(str(error)) from error
         with opened as file:
-            if file_size(file) == 0:
+            if files.file_size(file) == 0:
                 raise _ReadError("it is empty")
             pillow = require_pillow()
             pillow.init()
@@ -166,7 +159,7 @@ def load_image(
     ModuleNotFoundError
         If a file is given and Pillow is not installed.
     """
-    most = limit("pixels") if max_pixels is None else integer(max_pixels, "max_pixels", 1)
+    most = files.limit("pixels") if max_pixels is None else integer(max_pixels, "max_pixels", 1)
     pillow, torch = sys.modules.get("PIL.Image"), sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.Tensor):
         source = _tensor_array(source, torch, name)
@@ -175,10 +168,10 @@ def load_image(
         stretch = source.dtype.itemsize == 2 and source.dtype.kind == "u" and pixels.shape[2] == 1
         return _eight_bit(pixels.__getitem__, pixels.shape[:2], name, stretch=stretch)
     if isinstance(source, str | os.PathLike) and os.fspath(source):
-        if most > LIMITS["pixels"]:
+        if most > files.LIMITS["pixels"]:
             # Pillow has a limit of its own, for the whole process, and refuses twice of it.
             require_pillow().MAX_IMAGE_PIXELS = most
-        want, given = "an image file", repr(str(as_path(source)))
+        want, given = "an image file", repr(str(files.as_path(source)))
         with open_image(source, name) as image:
             turn = _decode(image, most)
     elif pillow is not None and isinstance(source, pillow.Image):
@@ -331,8 +324,10 @@ def _eight_bit(
     bands = [slice(top, min(top + step, height)) for top in range(0, height, step)]
     low, high = 0.0, 1.0
     if stretch or rows(slice(0, 1)).dtype.kind == "f":
-        ranges = np.array([_range(rows(band), finite=stretch) for band in bands])
-        low, high = float(ranges[:, 0].min()), float(ranges[:, 1].max())
+        parts = (part[np.isfinite(part)] if stretch else part for part in map(rows, bands))
+        ranges = np.array([(part.min(), part.max()) for part in parts if part.size], np.float64)
+        low = float(ranges.min(initial=math.inf))
+        high = float(ranges.max(initial=-math.inf))
         # NaN fails the comparison as well.
         if not stretch and not (low >= 0.0 and high <= 1.0):
             raise ValueError(
@@ -360,12 +355,6 @@ def _eight_bit(
     return colour
 
 
-def _range(pixels: NDArray[Any], *, finite: bool) -> tuple[float, float]:
-    """Smallest and largest value, with `finite` of the finite ones: (inf, -inf) without any."""
-    values = pixels[np.isfinite(pixels)] if finite else pixels
-    return (float(values.min()), float(values.max())) if values.size else (math.inf, -math.inf)
-
-
 def exif_focal(path: str | os.PathLike[str]) -> float | None:
     """Focal length from a photograph's EXIF, in pixels of the full image.
 
@@ -389,54 +378,38 @@ def exif_focal(path: str | os.PathLike[str]) -> float | None:
     ModuleNotFoundError
         If Pillow is not installed.
     """
-    source = as_path(path)
     try:
-        with open_image(source) as image:
-            tags = dict(image.getexif().get_ifd(_SUB_IFD))
+        with open_image(path) as image:
+            tags = image.getexif().get_ifd(_SUB_IFD)
+            known = {tag: _positive(value) for tag, value in tags.items()}
             # Tags describe the sensor, so they go with the size before turning. TIFF is turned by
             # Pillow in its size already, and turning twice gives the sensor's.
             size = image.size
             if image.format == "TIFF" and orientation(image) >= 5:
                 size = size[::-1]
-    except MissingFileError:
+    except files.MissingFileError:
         raise
     except ValueError:
         return None
-    for focal in (_from_35mm(tags, size), _from_sensor(tags, size)):
-        if focal is not None and _SHORTEST <= focal / max(size) <= _LONGEST:
-            return focal
-    return None
-
-
-def _from_35mm(tags: Mapping[int, Any], size: tuple[int, int]) -> float | None:
-    """Focal length in pixels by the diagonal, as the standard defines the equivalent."""
-    equivalent = _positive(tags.get(_FOCAL_35MM))
-    return None if equivalent is None else equivalent * math.hypot(*size) / _DIAGONAL_35MM
-
-
-def _from_sensor(tags: Mapping[int, Any], size: tuple[int, int]) -> float | None:
-    """Focal length in pixels by the density of the sensor's pixels."""
-    millimetres = _positive(tags.get(_FOCAL_LENGTH))
-    unit = _UNIT_MM.get(_positive(tags.get(_PLANE_UNIT, 2)) or 0)
-    if millimetres is None or unit is None:
-        return None
-    for density, recorded, now in (
-        (_PLANE_X, _EXIF_WIDTH, size[0]),
-        (_PLANE_Y, _EXIF_HEIGHT, size[1]),
-    ):
-        per_unit = _positive(tags.get(density))
-        if per_unit is not None:
+    focals = []
+    if equivalent := known.get(_FOCAL_35MM):
+        # By the diagonal, as the standard defines the equivalent.
+        focals.append(equivalent * math.hypot(*size) / _DIAGONAL_35MM)
+    millimetres, unit = known.get(_FOCAL_LENGTH), _UNIT_MM.get(known.get(_PLANE_UNIT, 2.0))
+    for density, recorded, now in zip(_PLANE_DENSITY, _EXIF_SIZE, size, strict=True):
+        if millimetres and unit and (per_unit := known.get(density)):
             # The density is that of the image as it was taken, which may have been resized since.
-            taken = _positive(tags.get(recorded))
-            resized = now / taken if taken is not None else 1.0
-            return millimetres * per_unit / unit * resized
-    return None
+            resized = now / (known.get(recorded) or now)
+            focals.append(millimetres * per_unit / unit * resized)
+            break
+    fits = (focal for focal in focals if _SHORTEST <= focal / max(size) <= _LONGEST)
+    return next(fits, None)
 
 
-def _positive(value: object) -> float | None:
-    """Return a positive finite number, or None for anything else."""
+def _positive(value: object) -> float:
+    """Return a positive finite number, or 0 for anything else."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
-        return None
-    return number if math.isfinite(number) and number > 0.0 else None
+        return 0.0
+    return number if math.isfinite(number) and number > 0.0 else 0.0

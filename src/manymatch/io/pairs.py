@@ -1,38 +1,23 @@
-"""Pairs of images and lists of them: SuperGlue's text, two plain columns, all of a folder."""
+"""Pairs of images and lists of them: SuperGlue's text, plain columns, CSV, all of a folder."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import math
 import re
 from array import array
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from manymatch._validate import (
-    FloatArray,
-    IndexArray,
-    count,
-    float_array,
-    integer,
-    read_only,
-    refusal,
-)
+from manymatch import _validate
+from manymatch._validate import FloatArray, IndexArray, count, refusal
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.io.files import (
-    as_folder,
-    as_path,
-    check_size,
-    limit,
-    open_regular,
-    read_lines,
-    reading,
-    too_large,
-)
+from manymatch.io import files
 from manymatch.io.remote import RemotePath, is_remote
 
 if TYPE_CHECKING:
@@ -46,9 +31,7 @@ IMAGE_SUFFIXES = frozenset(
 )
 
 _WANT = "a list of image pairs"
-_COLUMNS = (
-    "two names, two names with two quarter turns, or these with K0 (9), K1 (9) and T_0to1 (16)"
-)
+_COLUMNS = "two names, maybe two quarter turns, and maybe K0 (9), K1 (9) and T_0to1 (16)"
 # A name in quotes, which may have spaces, or a word.
 _FIELD = re.compile(r'"([^"]*)"(?=\s|$)|(\S+)')
 _LAST_ROW_TOLERANCE = 1e-6
@@ -114,16 +97,16 @@ class Pair:
                 value = getattr(self, name + side)
                 if not isinstance(value, kind) or value == "":
                     raise refusal(name + side, want, value)
-            integer(getattr(self, f"rot{side}"), f"rot{side}", 0, 3)
+            _validate.integer(getattr(self, f"rot{side}"), f"rot{side}", 0, 3)
         if (self.R is None) != (self.t is None):
             missing, given = ("R", "t") if self.R is None else ("t", "R")
             raise ValueError(f"{missing} must be given together with {given}, got None")
         if self.R is not None:
-            t = float_array(self.t, "t", "three numbers, not all zero", (3,))
+            t = _validate.float_array(self.t, "t", "three numbers, not all zero", (3,))
             if not t.any():
                 raise refusal("t", "three numbers, not all zero", t.tolist())
-            object.__setattr__(self, "R", read_only(_nearest_rotation(self.R)))
-            object.__setattr__(self, "t", read_only(t))
+            object.__setattr__(self, "R", _validate.read_only(_nearest_rotation(self.R)))
+            object.__setattr__(self, "t", _validate.read_only(t))
 
     @property
     def has_truth(self) -> bool:
@@ -196,9 +179,7 @@ class PairList(Sequence[Pair]):
     @property
     def posed(self) -> IndexArray:
         """Places of the pairs with cameras and true pose."""
-        return (
-            np.zeros(0, dtype=np.int64) if self._rows is None else np.flatnonzero(self._rows >= 0)
-        )
+        return np.flatnonzero(np.zeros(0) if self._rows is None else self._rows >= 0)
 
     @functools.cached_property
     def numbered(self) -> tuple[list[PairImage], IndexArray]:
@@ -251,8 +232,10 @@ def read_pairs(path: object, images: object) -> PairList:
 
     A line has two names; or two names and two quarter turns; or SuperGlue's "pairs with ground
     truth", ``name0 name1 rot0 rot1 K0 K1 T_0to1`` with the matrices row by row. Columns are
-    separated by spaces, or by tabs where a line has any; a name with spaces needs either tabs or
-    double quotes around it. Empty lines and lines that begin with ``#`` are skipped.
+    separated by spaces, or by tabs where a line has any, or by commas in a file that ends in
+    ``.csv``; a name with spaces needs tabs, commas or double quotes around it. Empty lines and
+    lines that begin with ``#`` are skipped, and so is the header of a ``.csv``: a first line whose
+    two names have no ending such as ``.jpg``.
 
     Cameras and poses are those of the images as they are, not of the turned ones, as in
     SuperGlue's own lists; see `Pair`. Pixels have the centre of the top-left one at (0, 0).
@@ -282,34 +265,35 @@ def read_pairs(path: object, images: object) -> PairList:
     >>> pairs[0]                                                     # doctest: +SKIP
     Pair(a.jpg - b.jpg: cameras, pose)
     """
-    folder = as_folder(images, "images")
-    remote = is_remote(folder)
+    folder, source = files.as_folder(images, "images"), files.as_path(path)
+    comma, remote = source.suffix.lower() == ".csv", is_remote(folder)
     names: dict[str, int] = {}
     indices, turns, numbers, rows = array("i"), array("b"), array("d"), array("i")
-    source, wrong = as_path(path), (OSError, ValueError, MemoryError)
-    with reading(source, _WANT, *wrong), open_regular(source) as file:
-        most, letters = limit("records"), limit("text_mb") * 1_000_000
-        for number, line in read_lines(file):
-            if not line.strip() or line.lstrip().startswith("#"):
-                continue
+    wrong, letters = (OSError, ValueError, MemoryError), files.limit("text_mb") * 1_000_000
+    with files.reading(source, _WANT, *wrong), files.open_regular(source) as file:
+        lines = ((k, line) for k, line in files.read_lines(file) if line.strip())
+        content = ((k, line) for k, line in lines if not line.lstrip().startswith("#"))
+        for place, (number, line) in enumerate(content):
             try:
-                line_names, more = _columns(line)
+                both, rest = _split(line, comma)
+                if comma and place == 0 and not any(PurePath(name).suffix for name in both):
+                    continue
+                line_turns, matrices = _columns(both, rest)
                 if remote:
-                    _ = [folder / name for name in line_names]  # refuses names outside the folder
+                    _ = [folder / name for name in both]  # refuses names outside the folder
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
-            if len(rows) == most:
-                raise too_large("it has more pairs", "records")
-            matrices = more[2:]
+            if len(rows) == files.limit("records"):
+                raise files.too_large("it has more pairs", "records")
             if matrices:
-                check_size(len(numbers) + len(more), "its matrices")
-            for name in line_names:
+                files.check_size(len(numbers) + len(matrices), "its matrices")
+            for name in both:
                 if name not in names:
                     letters -= len(name)
                 indices.append(names.setdefault(name, len(names)))
             if letters < 0:
-                raise too_large("its names have more megabytes", "text_mb")
-            turns.extend(map(int, more[:2]) if more else (0, 0))
+                raise files.too_large("its names have more megabytes", "text_mb")
+            turns.extend(line_turns)
             rows.append(len(numbers) // _NUMBERS if matrices else -1)
             numbers.extend(matrices)
         if not rows:
@@ -339,7 +323,7 @@ def exhaustive_pairs(folder: object) -> PairList:
     ValueError
         If the folder does not exist, or has fewer than two images or too many pairs.
     """
-    place = as_folder(folder)
+    place = files.as_folder(folder)
     images = sorted(
         path
         for path in place.iterdir()
@@ -351,24 +335,42 @@ def exhaustive_pairs(folder: object) -> PairList:
         raise ValueError(
             f"folder must have at least two images, got {len(images)} in {str(place)!r}"
         )
-    if math.comb(len(images), 2) > limit("records"):
-        raise too_large(f"folder must not have more pairs of its {len(images)} images", "records")
+    if math.comb(len(images), 2) > files.limit("records"):
+        raise files.too_large(
+            f"folder must not have more pairs of its {len(images)} images", "records"
+        )
     indices = np.column_stack(np.triu_indices(len(images), 1)).astype(np.int32)
     return PairList(place, [path.name for path in images], indices)
 
 
-def _columns(line: str) -> tuple[list[str], list[float]]:
-    """Return the names of a line, and the turns and numbers after them; all are checked."""
-    names, rest = _split(line)
+def _split(line: str, comma: bool) -> tuple[list[str], list[str]]:
+    """Return the names of a line, two if it has them, and the words after them."""
+    if not (comma or "\t" in line.strip() or '"' in line):
+        fields = line.split()
+    elif comma or "\t" in line.strip():
+        try:
+            (cells,) = csv.reader([line.strip()], delimiter="," if comma else "\t", strict=True)
+        except csv.Error as error:
+            raise ValueError(f"its columns cannot be told apart: {error}") from error
+        fields = [cell.strip() for cell in cells]
+    else:
+        found = list(_FIELD.finditer(line))
+        for match in found[:2]:
+            if match[2] is not None and match[2].startswith('"'):
+                raise ValueError(f"a quoted name must end with a quote, got {match[2]!r}")
+        fields = [match[1] if match[2] is None else match[2] for match in found]
+    return [name for name in fields[:2] if name], " ".join(fields[2:]).split()
+
+
+def _columns(names: list[str], rest: list[str]) -> tuple[list[int], list[float]]:
+    """Return the turns and the numbers of a line; all are checked."""
     if len(names) < 2 or len(rest) not in (0, 2, 2 + _NUMBERS):
         given = count(len(names) + len(rest), "column")
-        raise ValueError(f"it must have {_COLUMNS}, separated by spaces or tabs, got {given}")
-    if not rest:
-        return names, []
+        raise ValueError(f"it must have {_COLUMNS}, got {given}")
     for word, name in zip(rest, ("rot0", "rot1"), strict=False):
         if word not in {"0", "1", "2", "3"}:
             raise ValueError(f"{name} must be 0, 1, 2 or 3 quarter turns, got {word!r}")
-    turns, numbers = [int(word) for word in rest[:2]], []
+    numbers = []
     for word in rest[2:]:
         try:
             numbers.append(float(word))
@@ -378,7 +380,7 @@ def _columns(line: str) -> tuple[list[str], list[float]]:
             raise ValueError(f"matrices must hold finite numbers, got {word!r}")
     if numbers:
         Pair(names[0], names[1], Path(), Path(), **_matrices(np.array(numbers)))
-    return names, [*turns, *numbers]
+    return [int(word) for word in rest[:2]] or [0, 0], numbers
 
 
 def _matrices(numbers: FloatArray) -> dict[str, Any]:
@@ -394,26 +396,9 @@ def _matrices(numbers: FloatArray) -> dict[str, Any]:
     }
 
 
-def _split(line: str) -> tuple[list[str], list[str]]:
-    """Return the names, two if there are, and the words after them."""
-    if "\t" in line.strip():
-        columns = [column.strip() for column in line.strip().split("\t")]
-        names = [column.removeprefix('"').removesuffix('"') for column in columns[:2]]
-        return [name for name in names if name], " ".join(columns[2:]).split()
-    if '"' not in line:
-        fields = line.split()
-        return fields[:2], fields[2:]
-    found = list(_FIELD.finditer(line))
-    for match in found[:2]:
-        if match[2] is not None and match[2].startswith('"'):
-            raise ValueError(f"a quoted name must end with a quote, got {match[2]!r}")
-    fields = [match[1] if match[2] is None else match[2] for match in found]
-    return [name for name in fields[:2] if name], fields[2:]
-
-
 def _nearest_rotation(value: object) -> FloatArray:
     """Check a rounded rotation and make it exact."""
-    R = float_array(value, "R", "a 3x3 rotation matrix", (3, 3))
+    R = _validate.float_array(value, "R", "a 3x3 rotation matrix", (3, 3))
     deviation = float(np.max(np.abs(R.T @ R - np.eye(3))))
     if not deviation <= _ROTATION_TOLERANCE or np.linalg.det(R) < 0:
         raise ValueError(
