@@ -1,7 +1,9 @@
 """From and for other tools: graphs, matches, poses, images, and the cameras of COLMAP models.
 
-Readers raise `ValueError` with one sentence if a file is missing, damaged or something else.
-Writers give a file its name only when it is complete.
+Arguments that do not fit are a `ValueError` of one sentence, and so are files that are missing
+(then also a `FileNotFoundError`), damaged, too large or something else. A package that is needed
+and not installed is a `ModuleNotFoundError`, which says how to get it. Writers take a file in an
+existing folder, and give it its name only when it is complete.
 """
 
 from manymatch.io.colmap import (

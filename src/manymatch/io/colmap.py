@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any, BinaryIO
 
+    from manymatch.io.files import PathLike
+
 CAMERAS = "a COLMAP model folder, cameras.txt or cameras.bin"
 IMAGES = "a COLMAP model folder, images.txt or images.bin"
 SUFFIXES = (".bin", ".txt")
@@ -92,7 +94,7 @@ class FoundCamera(NamedTuple):
     image: str | None
 
 
-def read_cameras(path: str | os.PathLike[str]) -> dict[int, Camera]:
+def read_cameras(path: PathLike) -> dict[int, Camera]:
     """Read all cameras of a COLMAP model.
 
     Parameters
@@ -110,13 +112,13 @@ def read_cameras(path: str | os.PathLike[str]) -> dict[int, Camera]:
     return {key: _to_camera(key, values, source) for key, values in _cameras(source).items()}
 
 
-def check_cameras(path: str | os.PathLike[str]) -> None:
+def check_cameras(path: PathLike) -> None:
     """Check that a COLMAP model has cameras; those that are not used may be of any kind."""
     if not _cameras(source := model_file(path, "cameras", CAMERAS)):
         raise files.unreadable(source, CAMERAS, "it holds no camera")
 
 
-def read_images(path: str | os.PathLike[str]) -> dict[str, ColmapImage]:
+def read_images(path: PathLike) -> dict[str, ColmapImage]:
     """Read names, camera ids and poses of all images of a COLMAP model.
 
     Parameters
@@ -133,18 +135,15 @@ def read_images(path: str | os.PathLike[str]) -> dict[str, ColmapImage]:
 
 
 def relative_pose(image0: ColmapImage, image1: ColmapImage) -> RelativePose:
-    """Return the pose that maps camera-0 to camera-1 coordinates, ``x1 = R @ x0 + t``, ``|t| = 1``.
+    """Return the pose ``x1 = R @ x0 + t``, ``|t| = 1``, from camera-0 to camera-1 coordinates.
 
-    Raises
-    ------
-    ValueError
-        If both images were taken from one place, where t has no direction.
+    Two images that were taken from one place have none, as t has no direction there.
     """
     R = image1.R @ image0.R.T
     return RelativePose(R, image1.t - R @ image0.t)
 
 
-def camera_of_image(path: str | os.PathLike[str], image_name: str | os.PathLike[str]) -> Camera:
+def camera_of_image(path: PathLike, image_name: PathLike) -> Camera:
     """Look up the camera of one image of a COLMAP model.
 
     Parameters
@@ -160,9 +159,7 @@ def camera_of_image(path: str | os.PathLike[str], image_name: str | os.PathLike[
     return _camera_by_name(source, _cameras(source), str(image_name)).camera
 
 
-def find_camera(
-    path: str | os.PathLike[str], image_name: str | os.PathLike[str] | None
-) -> FoundCamera:
+def find_camera(path: PathLike, image_name: PathLike | None) -> FoundCamera:
     """Take the only camera of a model or, where it has several, that of an image.
 
     Parameters

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from manymatch.graph import AssociationGraph
+    from manymatch.io.files import PathLike
 
 # COLMAP takes no other length of descriptors than SIFT's; imported matches do not use them.
 _DESCRIPTOR_SIZE = 128
@@ -39,27 +40,14 @@ _MOST_IMAGES = 2147483647
 _MOST_STEPS = 500_000_000
 
 
-def to_colmap_pixels(points: FloatArray) -> FloatArray:
-    """Convert pixels to COLMAP's, which has the centre of the top-left one at (0.5, 0.5)."""
-    return points + COLMAP_PIXEL_CENTRE
-
-
 class ColmapWriter(PairWriter):
     """Writes keypoints and matches of any number of pairs as text that COLMAP imports.
 
     ``matches.txt`` is for ``colmap matches_importer --match_type raw``: per pair a line
     ``name0 name1``, one line of two indices per match, and an empty line. ``<name>.txt`` is for
     ``colmap feature_importer``, see `write_colmap_features`; it is written once per image, in
-    pixels of the image as it is stored, because COLMAP ignores EXIF. COLMAP
-    splits lines at spaces, so names have none.
-
-    Use it in a ``with`` statement, once for all pairs. ``matches.txt`` gets its name when the
-    block ends without an error; until then, an older one stays as it was.
-
-    Parameters
-    ----------
-    folder
-        An existing folder.
+    pixels of the image as it is stored, because COLMAP ignores EXIF. COLMAP splits lines at spaces,
+    so names have none. The argument is an existing folder.
 
     Examples
     --------
@@ -67,7 +55,7 @@ class ColmapWriter(PairWriter):
     ...     writer.add("a.jpg", "b.jpg", PairMatches(keypoints0, keypoints1, matches))
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: PathLike) -> None:
         super().__init__()
         self._folder = files.as_folder(folder, output=True)
 
@@ -96,29 +84,25 @@ class ColmapWriter(PairWriter):
     @staticmethod
     def check_name(name: str, argument: str) -> str:
         """Check the name of an image: COLMAP splits lines at spaces, and matches.txt is taken."""
+        want = ""
         if len(image_name(name, argument).split()) != 1 or name != name.strip():
-            raise ValueError(
-                f"{argument} must have no spaces, which COLMAP splits at, got {name!r}"
-            )
-        if any(len(os.fsencode(part)) > files.LONGEST_NAME for part in f"{name}.txt".split("/")):
-            raise ValueError(
-                f"{argument} must leave room for .txt in a file name of {files.LONGEST_NAME} "
-                f"bytes, got {name!r}"
-            )
-        if f"{name}.txt" == _MATCHES:
-            raise ValueError(
-                f"{argument} must leave the file {_MATCHES} to the matches, got {name!r}"
-            )
+            want = "have no spaces, which COLMAP splits at"
+        elif any(len(os.fsencode(part)) > files.LONGEST_NAME for part in f"{name}.txt".split("/")):
+            want = f"leave room for .txt in a file name of {files.LONGEST_NAME} bytes"
+        elif f"{name}.txt" == _MATCHES:
+            want = f"leave the file {_MATCHES} to the matches"
+        if want:
+            raise ValueError(f"{argument} must {want}, got {name!r}")
         return name
 
 
-def write_colmap_features(folder: str | os.PathLike[str], name: str, points: ArrayLike) -> Path:
+def write_colmap_features(folder: PathLike, name: str, points: ArrayLike) -> Path:
     """Write the keypoints of one image for ``colmap feature_importer``.
 
-    The file is ``<folder>/<name>.txt``, where COLMAP looks for it: a line ``N 128``, then one line
-    ``x y scale orientation`` and 128 descriptor entries per keypoint. The scale is 1, the
-    orientation and the descriptor 0. COLMAP has the centre of the top-left pixel at (0.5, 0.5), so
-    half a pixel is added to x and y here.
+    The file, which is returned, is ``<folder>/<name>.txt``, where COLMAP looks for it: a line
+    ``N 128``, then one line ``x y scale orientation`` and 128 descriptor entries per keypoint. The
+    scale is 1, the orientation and the descriptor 0. COLMAP has the centre of the top-left pixel at
+    (0.5, 0.5), so half a pixel is added to x and y here.
 
     Parameters
     ----------
@@ -128,16 +112,11 @@ def write_colmap_features(folder: str | os.PathLike[str], name: str, points: Arr
         Name of the image as in COLMAP's database: its path below the folder of images.
     points : (N, 2) array_like
         Keypoints in pixels; the centre of the top-left one is (0, 0).
-
-    Returns
-    -------
-    Path
-        The file, which appears under its name only when it is complete.
     """
     pixels = float_array(points, "points", "an (N, 2) array of pixels", (None, 2))
     rest = " 1 0" + " 0" * _DESCRIPTOR_SIZE
     lines = [f"{len(pixels)} {_DESCRIPTOR_SIZE}"]
-    lines += [f"{x!r} {y!r}{rest}" for x, y in to_colmap_pixels(pixels).tolist()]
+    lines += [f"{x!r} {y!r}{rest}" for x, y in (pixels + COLMAP_PIXEL_CENTRE).tolist()]
     target = files.as_folder(folder, output=True) / f"{image_name(name, 'name')}.txt"
     target.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(target, "\n".join(lines) + "\n")
@@ -157,20 +136,7 @@ class ColmapDatabaseWriter(PairWriter):
     Per pair it holds the matches and, where the pair has a pose, the two-view geometry with the
     pose, E, F (without distortion) and the matches as inliers. Its configuration is *calibrated*,
     or *uncalibrated* where a focal length is not known. A pair without pose is marked as
-    degenerate, which mappers pass over.
-
-    Use it in a ``with`` statement, once for all pairs. The file gets its name when the block ends
-    without an error; until then, an older one stays as it was.
-
-    Parameters
-    ----------
-    path
-        File to write, in an existing folder.
-
-    Raises
-    ------
-    ImportError
-        If pycolmap is not installed.
+    degenerate, which mappers pass over. The argument is the file, in an existing folder.
 
     Examples
     --------
@@ -179,7 +145,7 @@ class ColmapDatabaseWriter(PairWriter):
     ...     writer.add(*images, PairMatches(keypoints0, keypoints1, matches, pose=pose))
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: PathLike) -> None:
         super().__init__()
         self._path = files.as_path(path)
         self._colmap = require_pycolmap()
@@ -203,21 +169,18 @@ class ColmapDatabaseWriter(PairWriter):
     def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
         camera = image.camera
         if camera is None or camera.width is None:
-            raise ValueError(
-                f"camera of {image.name!r} must be one with a size for COLMAP's database, got "
-                f"{camera}"
-            )
+            want = "one with a size for COLMAP's database"
+            raise ValueError(f"camera of {image.name!r} must be {want}, got {camera}")
         with self._writing():
-            own = self._camera(
-                camera, None if image.focal_known else image.camera_name or image.name
-            )
+            unknown = None if image.focal_known else image.camera_name or image.name
+            own = self._camera(camera, unknown)
             number = len(self._images) + 1
             record = self._colmap.Image(name=image.name, camera_id=own.camera_id)
             record.image_id = number
             frame = self._colmap.Frame()
             frame.frame_id, frame.rig_id = number, own.camera_id
             frame.add_data_id(record.data_id)
-            pixels = to_colmap_pixels(points).astype(np.float32)
+            pixels = (points + COLMAP_PIXEL_CENTRE).astype(np.float32)
             self._database.write_image(record, use_image_id=True)
             self._database.write_frame(frame, use_frame_id=True)
             self._database.write_keypoints(number, pixels.reshape(-1, 2))
@@ -246,10 +209,9 @@ class ColmapDatabaseWriter(PairWriter):
         for image in (image0, image1):
             shown = (image.camera, image.focal_known, image.orientation)
             if self._shown.setdefault(image.name, shown) != shown:
-                raise ValueError(
-                    f"camera of {image.name!r} must be the same in all pairs for COLMAP's "
-                    f"database, got {image.camera} after {self._shown[image.name][0]}"
-                )
+                given = f"{image.camera} after {self._shown[image.name][0]}"
+                want = "the same in all pairs for COLMAP's database"
+                raise ValueError(f"camera of {image.name!r} must be {want}, got {given}")
         (id0, camera0), (id1, camera1) = (self._images[i.name] for i in (image0, image1))
         matches = pair.matches.astype(np.uint32)
         kinds = self._colmap.TwoViewGeometryConfiguration
@@ -257,8 +219,7 @@ class ColmapDatabaseWriter(PairWriter):
         geometry.config = kinds.DEGENERATE.value
         if pair.pose is not None:
             check_mirrored(image0, image1)
-            axes0, axes1 = image0.axes, image1.axes
-            R, t = axes1 @ pair.pose.R @ axes0.T, axes1 @ pair.pose.t
+            R, t = image1.axes @ pair.pose.R @ image0.axes.T, image1.axes @ pair.pose.t
             pose = self._colmap.Rigid3d(self._colmap.Rotation3d(R), t)
             known = image0.focal_known and image1.focal_known
             geometry.config = (kinds.CALIBRATED if known else kinds.UNCALIBRATED).value
@@ -323,7 +284,7 @@ def _closed(temporary: Path, path: Path) -> Iterator[None]:
             side.unlink(missing_ok=True)
 
 
-def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -> AssociationGraph:
+def read_colmap_database(path: PathLike, name0: str, name1: str) -> AssociationGraph:
     """Read the matches of one pair of images from a COLMAP database, without COLMAP.
 
     Parameters
@@ -340,18 +301,13 @@ def read_colmap_database(path: str | os.PathLike[str], name0: str, name1: str) -
         The matches before geometric verification, in the order of the file, without similarity.
         The keypoints are pixels of the images as they are stored (EXIF is ignored), with the
         centre of the top-left one at (0, 0).
-
-    Raises
-    ------
-    ValueError
-        If the file is missing, damaged or something else, or does not hold the images or the pair.
     """
     import sqlite3
 
     source = files.local_path(path)
     with files.reading(source, DATABASE, ValueError, OSError, sqlite3.Error, OverflowError):
         with files.open_regular(source) as file:
-            if not file.read(len(MAGIC)) == MAGIC:
+            if file.read(len(MAGIC)) != MAGIC:
                 raise ValueError("it is something else")
             size = os.fstat(file.fileno()).st_size
         # Without a file beside it nothing is missing, and nothing has to be written to read it.

@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -25,11 +25,12 @@ from manymatch._validate import refusal, require
 from manymatch.io.remote import RemotePath, is_remote, located
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from typing import BinaryIO
 
     from numpy.typing import NDArray
 
+PathLike: TypeAlias = str | os.PathLike[str]
 # For packages that build on this one.
 __all__ = ["require"]
 
@@ -48,13 +49,8 @@ LONGEST_LINE = 16_000_000
 LONGEST_NAME = 255
 
 _MEGABYTE = 1_000_000
-_SPECIAL = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+# By the letter of `stat.filemode`.
+_SPECIAL = {"d": "a folder", "p": "a FIFO", "s": "a socket", "c": "a device", "b": "a device"}
 # Seconds after which a temporary folder belongs to a process that was killed, on any machine.
 _ABANDONED = 3600.0
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
@@ -90,10 +86,7 @@ def check_size(numbers: int, what: str = "its arrays") -> None:
 
 
 class MissingFileError(FileNotFoundError, ValueError):
-    """A named file or folder does not exist.
-
-    Every reader raises it: it is bad input like any other, and what `open` would raise.
-    """
+    """A named file or folder does not exist: bad input like any other, and what `open` raises."""
 
 
 def error_type(cause: object) -> type[ValueError]:
@@ -148,9 +141,8 @@ def as_folder(path: object, name: str = "folder", *, output: bool = False) -> Pa
     """Check that an argument is an existing folder or, for `output`, any address."""
     folder = as_path(path, name)
     # A web server does not tell folders from files.
-    if is_remote(folder) and (output or folder.protocol in ("http", "https")):
-        return as_path(path, name)
-    if not folder.is_dir():
+    unknown = is_remote(folder) and (output or folder.protocol in ("http", "https"))
+    if not unknown and not folder.is_dir():
         kind = ValueError if folder.exists() else MissingFileError
         raise kind(f"{name} must be an existing folder, got {str(folder)!r}")
     return folder
@@ -221,28 +213,29 @@ def open_regular(path: Path, most: str = "array_mb") -> BinaryIO:
     try:
         if is_remote(path):
             return BytesIO(_fetched(path, most))
-        # Not to block if the name becomes a FIFO between the two calls.
-        _refuse_special(path.stat().st_mode)
+        _refuse_special(path.stat())
+        # Not to block if the name has become a FIFO since.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise MissingFileError("there is no such file") from error
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from error
     try:
-        _refuse_special(os.fstat(descriptor).st_mode)
+        _refuse_special(os.fstat(descriptor))
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
 
 
-def _refuse_special(mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise ValueError(f"it is {_SPECIAL.get(stat.S_IFMT(mode), 'not a regular file')}")
+def _refuse_special(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _SPECIAL.get(stat.filemode(status.st_mode)[0], "not a regular file")
+        raise ValueError(f"it is {kind}")
 
 
 def _fetched(path: RemotePath, most: str) -> bytes:
-    """Read a whole file at an address."""
+    """Read a whole file at an address, or return the last one again if it has not changed."""
     largest = limit(most) * _MEGABYTE
     with path.system() as (system, place):
         info = system.info(place)
@@ -353,19 +346,19 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
 
     Files of `folder` that are named in `replaced` are removed then.
     """
-    if not is_remote(folder):
+    if is_remote(folder):
+        place = Path(tempfile.mkdtemp(prefix="manymatch-"))
+    else:
         make_folder(folder)
-        for left in folder.glob(".*.tmp/"):
-            if abandoned(left):
-                _remove_tree(left)
-    beside = None if is_remote(folder) else folder / temporary_name()
-    place = Path(tempfile.mkdtemp(prefix="manymatch-")) if beside is None else beside
-    place.mkdir(exist_ok=True)
+        for left in filter(abandoned, folder.glob(".*.tmp/")):
+            _remove_tree(left)
+        place = folder / temporary_name()
+        place.mkdir()
     try:
         yield place
         for name in replaced:
             (folder / name).unlink(missing_ok=True)
-            for parent in Path(name).parents[:-1] if beside else ():
+            for parent in () if is_remote(folder) else Path(name).parents[:-1]:
                 with contextlib.suppress(OSError):  # it has other files
                     (folder / parent).rmdir()
         for source in sorted(path for path in place.rglob("*") if path.is_file()):
@@ -405,26 +398,21 @@ def sync_folder(folder: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it so that they survive a crash."""
-    if is_remote(folder):
-        return
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for place in missing:
-        sync_folder(place.parent)
+    if not is_remote(folder):
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for place in missing:
+            sync_folder(place.parent)
 
 
 def write_remote(path: RemotePath, source: bytes | Path) -> None:
     """Put a whole file at an address at once, from memory or from a file of this machine."""
     with path.system() as (system, place):
-
-        def put() -> None:
-            if isinstance(source, bytes):
-                system.pipe_file(place, source)
-            else:
-                system.put_file(str(source), place)
-
+        local = isinstance(source, Path)
+        put = system.put_file if local else system.pipe_file
+        given = (str(source), place) if local else (place, source)
         try:
-            put()
+            put(*given)
         except FileNotFoundError:
             # The folder is made where that is needed, but no bucket: its name may be mistaken.
             folder = place.rpartition("/")[0]
@@ -432,7 +420,7 @@ def write_remote(path: RemotePath, source: bytes | Path) -> None:
             if folder.strip("/") == top or not system.exists(top):
                 raise NotADirectoryError(errno.ENOTDIR, f"there is no {top!r}") from None
             system.makedirs(folder, exist_ok=True)
-            put()
+            put(*given)
 
 
 def write_whole(path: object, write: Callable[[BinaryIO], object]) -> None:
@@ -453,9 +441,7 @@ def write_npz(path: object, arrays: Mapping[str, Any]) -> None:
         np.savez_compressed(packed, allow_pickle=False, **arrays)
     except ValueError as error:
         # NumPy closes the archive on the way, and that error hides the lack of memory.
-        if isinstance(error.__context__, MemoryError):
-            raise error.__context__ from None
-        raise
+        raise (error.__context__ if isinstance(error.__context__, MemoryError) else error) from None
     write_whole(path, lambda file: file.write(packed.getbuffer()))
 
 
@@ -464,17 +450,16 @@ def write_npz(path: object, arrays: Mapping[str, Any]) -> None:
 
 def npz_names(data: bytes, path: object, want: str) -> set[str]:
     """Names of the arrays of an .npz file."""
-    with reading(path, want, *_DAMAGE):
-        names = zipfile.ZipFile(BytesIO(data)).namelist()
-        return {name.removesuffix(".npy") for name in names if name.endswith(".npy")}
+    with reading(path, want, *_DAMAGE), zipfile.ZipFile(BytesIO(data)) as archive:
+        return {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
 
 
 def read_npz(
     data: bytes,
     path: object,
     want: str,
-    names: Iterable[str],
-    optional: Iterable[str] = (),
+    names: Collection[str],
+    optional: Collection[str] = (),
     objects: Callable[[bytes], NDArray[Any]] | None = None,
 ) -> dict[str, Any]:
     """Read the named arrays of an .npz file, without pickles.
@@ -482,14 +467,12 @@ def read_npz(
     All of `names` must be there; those of `optional` are left out if they are missing. `objects`
     reads the pickle of an array of Python objects; without it such an array is refused.
     """
-    present, wanted = npz_names(data, path, want), list(names)
-    with reading(path, want, *_DAMAGE):
-        for name in wanted:
-            if name not in present:
-                raise ValueError(f"it lacks the array {name!r}")
-        wanted += [name for name in optional if name in present]
-        archive, numbers, arrays = zipfile.ZipFile(BytesIO(data)), 0, {}
-        for name in wanted:
+    present = npz_names(data, path, want)
+    with reading(path, want, *_DAMAGE), zipfile.ZipFile(BytesIO(data)) as archive:
+        if missing := [name for name in names if name not in present]:
+            raise ValueError(f"it lacks the array {missing[0]!r}")
+        numbers, arrays = 0, {}
+        for name in (*names, *present.intersection(optional)):
             entry = archive.getinfo(f"{name}.npy")
             with archive.open(entry) as file:
                 arrays[name] = _read_array(file, name, entry.file_size, numbers, objects)

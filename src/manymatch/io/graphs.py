@@ -27,12 +27,12 @@ from manymatch.io.matches import (
 )
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from numpy.typing import ArrayLike
 
     from manymatch._validate import FloatArray, IndexArray
+    from manymatch.io.files import PathLike
 
 HEADER = "left_idx,right_idx,x1,y1,x2,y2,similarity,k"
 CSV = f"an association CSV with the header {HEADER}"
@@ -60,7 +60,7 @@ _NEEDS = {
 }
 
 
-def save_graph(graph: AssociationGraph, path: str | os.PathLike[str]) -> None:
+def save_graph(graph: AssociationGraph, path: PathLike) -> None:
     """Write a graph to one .npz file, see `AssociationGraph.save`."""
     new = graph.source is not None or graph.prior is not None
     fields = {field.name: getattr(graph, field.name) for field in dataclasses.fields(graph)}
@@ -70,7 +70,7 @@ def save_graph(graph: AssociationGraph, path: str | os.PathLike[str]) -> None:
     files.write_npz(path, arrays)
 
 
-def load_saved_graph(path: str | os.PathLike[str]) -> AssociationGraph:
+def load_saved_graph(path: PathLike) -> AssociationGraph:
     """Read a graph that `save_graph` wrote, see `AssociationGraph.load`."""
     data = files.read_bytes(path, _FILE)
     if "format" not in files.npz_names(data, path, _FILE):
@@ -90,11 +90,11 @@ def load_saved_graph(path: str | os.PathLike[str]) -> AssociationGraph:
 
 
 def load_graph(
-    path: str | os.PathLike[str],
+    path: PathLike,
     *,
     points0: ArrayLike | None = None,
     points1: ArrayLike | None = None,
-    features: str | os.PathLike[str] | None = None,
+    features: PathLike | None = None,
     name0: str | None = None,
     name1: str | None = None,
 ) -> AssociationGraph:
@@ -114,12 +114,6 @@ def load_graph(
         File of features; for hloc files only, which need it.
     name0, name1
         Names of the images; for hloc files and COLMAP databases only, which need them.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing, empty, damaged or of another kind, or if the further arguments do
-        not fit its kind.
     """
     given = dict(points0=points0, points1=points1, features=features, name0=name0, name1=name1)  # noqa: C408
     kind = _kind(path)
@@ -180,14 +174,14 @@ def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:
 
 @overload
 def read_associations_csv(
-    path: str | os.PathLike[str], *, with_ids: Literal[False] = ...
+    path: PathLike, *, with_ids: Literal[False] = ...
 ) -> AssociationGraph: ...
 @overload
 def read_associations_csv(
-    path: str | os.PathLike[str], *, with_ids: Literal[True]
+    path: PathLike, *, with_ids: Literal[True]
 ) -> tuple[AssociationGraph, IndexArray, IndexArray]: ...
 def read_associations_csv(
-    path: str | os.PathLike[str], *, with_ids: bool = False
+    path: PathLike, *, with_ids: bool = False
 ) -> AssociationGraph | tuple[AssociationGraph, IndexArray, IndexArray]:
     """Read a graph from an association CSV.
 
@@ -217,7 +211,7 @@ def read_associations_csv(
     return (graph, ids0, ids1) if with_ids else graph
 
 
-def write_associations_csv(graph: GraphLike, path: str | os.PathLike[str]) -> None:
+def write_associations_csv(graph: GraphLike, path: PathLike) -> None:
     """Write the edges of a graph, in order, as an association CSV.
 
     Every number comes back exactly when the file is read. Keypoints and sources without an edge are

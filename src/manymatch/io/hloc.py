@@ -11,17 +11,17 @@ import numpy as np
 
 from manymatch._validate import FloatArray, refusal, require
 from manymatch.io import files
-from manymatch.io.matches import UNMATCHED, PairMatches, graph_from_partners
+from manymatch.io.matches import UNMATCHED, PairMatches, graph_from_partners, scored_graph
 from manymatch.io.pair_writer import ImageRecord, PairWriter
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from manymatch.graph import AssociationGraph
+    from manymatch.io.files import PathLike
 
 MATCHES = "an hloc .h5 file of matches"
 FEATURES = "an hloc .h5 file of features"
@@ -30,11 +30,7 @@ _SOURCE = "source0"
 
 
 def read_hloc(
-    path: str | os.PathLike[str],
-    features: str | os.PathLike[str],
-    name0: str,
-    name1: str,
-    features1: str | os.PathLike[str] | None = None,
+    path: PathLike, features: PathLike, name0: str, name1: str, features1: PathLike | None = None
 ) -> AssociationGraph:
     """Read the matches of one pair of images from hloc's files.
 
@@ -43,12 +39,10 @@ def read_hloc(
     path
         File of matches. The pair may be stored in either order; hloc writes "-" for "/" in names
         and joins the two by "/" (older versions by "_").
-    features
-        File of features with the keypoints of both images, or of image 0 if ``features1`` is given.
+    features, features1
+        File of features with the keypoints of both images, or one for each.
     name0, name1
         Names of the images as in the list that hloc was run with.
-    features1
-        File of features of image 1, if it differs from ``features``.
 
     Returns
     -------
@@ -56,24 +50,24 @@ def read_hloc(
         The matching scores, if there are any, are its ``similarity``; sources are those that
         `HlocWriter` wrote. hloc's keypoints have the centre of the top-left pixel at (0, 0), like
         ours.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing, damaged or something else, or does not hold the images or the pair.
-    ImportError
-        If h5py is not installed.
     """
     for argument, name in (("name0", name0), ("name1", name1)):
         if not str(name).strip("/"):
             raise ValueError(f"{argument} must be the name of an image, got {name!r}")
-    second = features if features1 is None else features1
-    points = [_keypoints(f, n) for f, n in ((features, name0), (second, name1))]
-    of_points, swapped = _matches(path, name0, name1)
-    with files.reading(path, MATCHES, ValueError):
-        if not swapped:
-            return graph_from_partners(points[0], points[1], *of_points)
-        return _swap(graph_from_partners(points[1], points[0], *of_points))
+    other = features if features1 is None else features1
+    points = _keypoints(features, name0), _keypoints(other, name1)
+    with _open(path, MATCHES) as file:
+        for former in (0, 1):
+            for swapped in (False, True):
+                group = pair_names(*((name1, name0) if swapped else (name0, name1)))[former]
+                partners = files.read_h5(file, f"{group}/matches0")
+                if partners is not None:
+                    scores = files.read_h5(file, f"{group}/matching_scores0")
+                    sources = _sources(file, f"{group}/{_SOURCE}")
+                    first, second = points[::-1] if swapped else points
+                    graph = graph_from_partners(first, second, partners, scores, *sources)
+                    return _swap(graph) if swapped else graph
+        raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
 
 def pair_names(name0: str, name1: str) -> tuple[str, str]:
@@ -84,13 +78,11 @@ def pair_names(name0: str, name1: str) -> tuple[str, str]:
 
 def _swap(graph: AssociationGraph) -> AssociationGraph:
     """Exchange the images of a graph of matches."""
-    edges, similarity = graph.edges[:, ::-1], graph.similarity
-    keys: list[NDArray[Any]] = [edges[:, 1], edges[:, 0]]
-    if similarity is not None:
-        keys.append(-similarity)
-    order = np.lexsort(keys)
-    further = graph.reordered(order).of_edges()
-    return type(graph)(graph.points1, graph.points0, edges[order], **further)
+    edges = graph.edges[:, ::-1]
+    order = np.lexsort((edges[:, 1], edges[:, 0]))  # without scores by i and j
+    of, names = graph.reordered(order), graph.source_names or None
+    both = graph.points1, graph.points0
+    return scored_graph(*both, edges[order], of.similarity, of.source, names)
 
 
 def _h5py() -> Any:
@@ -100,8 +92,7 @@ def _h5py() -> Any:
 @contextlib.contextmanager
 def _open(path: object, want: str) -> Iterator[Any]:
     """Open an .h5 file for reading; a `ValueError` of the block is about the file as well."""
-    h5py = _h5py()
-    source = files.as_path(path)
+    h5py, source = _h5py(), files.as_path(path)
     with (
         files.reading(source, want, OSError, ValueError),
         files.open_regular(source) as content,
@@ -119,18 +110,6 @@ def _keypoints(path: object, name: str) -> NDArray[Any]:
         if points.ndim != 2 or points.shape[1] < 2:
             raise ValueError(f"the keypoints of {name!r} have shape {points.shape}")
         return points[:, :2]
-
-
-def _matches(path: object, name0: str, name1: str) -> tuple[tuple[Any, ...], bool]:
-    """Return partners, scores, sources with names; whether the images are stored exchanged."""
-    with _open(path, MATCHES) as file:
-        present, former = zip(pair_names(name0, name1), pair_names(name1, name0), strict=True)
-        for name, swapped in zip((*present, *former), (False, True) * 2, strict=True):
-            partners = files.read_h5(file, f"{name}/matches0")
-            if partners is not None:
-                scores = files.read_h5(file, f"{name}/matching_scores0")
-                return (partners, scores, *_sources(file, f"{name}/{_SOURCE}")), swapped
-        raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
 
 def _sources(file: Any, name: str) -> tuple[NDArray[Any] | None, list[str] | None]:
@@ -158,21 +137,8 @@ class HlocWriter(PairWriter):
     beside these, the source or -1, whose attribute ``names`` is a JSON list; hloc does not look at
     it. `read_hloc` reads all of it.
 
-    Use it in a ``with`` statement, once for all pairs. Both files get their names when the block
-    ends without an error, the features before the matches; until then, older ones stay as they
-    were.
-
-    Parameters
-    ----------
-    features_path, matches_path
-        Two files, in existing folders.
-
-    Raises
-    ------
-    ValueError
-        If the paths do not fit.
-    ImportError
-        If h5py is not installed.
+    The arguments are two files, in existing folders. The features get their name before the
+    matches.
 
     Examples
     --------
@@ -180,9 +146,7 @@ class HlocWriter(PairWriter):
     ...     writer.add("a.jpg", "b.jpg", PairMatches(keypoints0, keypoints1, matches))
     """
 
-    def __init__(
-        self, features_path: str | os.PathLike[str], matches_path: str | os.PathLike[str]
-    ) -> None:
+    def __init__(self, features_path: PathLike, matches_path: PathLike) -> None:
         super().__init__()
         self._features_path = files.as_path(features_path, "features_path")
         self._matches_path = files.as_path(matches_path, "matches_path")
@@ -201,11 +165,10 @@ class HlocWriter(PairWriter):
         # the matches get theirs after the keypoints.
         paths = self._matches_path, self._features_path
         beside = [stack.enter_context(files.whole_file(path)) for path in paths]
+        raw = [stack.enter_context(file.open("x+b", buffering=0)) for file in beside]
         self._matches_file, self._features_file = (
-            stack.enter_context(
-                _PatientFile(stack.enter_context(temporary.open("x+b", buffering=0)), path)
-            )
-            for temporary, path in zip(beside, paths, strict=True)
+            stack.enter_context(_PatientFile(file, path))
+            for file, path in zip(raw, paths, strict=True)
         )
         self._matches = stack.enter_context(h5py.File(self._matches_file, "w"))
         self._features = stack.enter_context(h5py.File(self._features_file, "w"))

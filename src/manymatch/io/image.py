@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from manymatch.io.files import PathLike
+
 # Formats whose decoders hold several copies of the image; their pixels count twice.
 _HUNGRY_FORMATS = ("AVIF", "JPEG2000", "WEBP")
 # Pixels that are converted at once; whole images would be in memory several times.
@@ -93,9 +95,7 @@ def _decoding(name: str, want: str, given: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_image(
-    path: str | os.PathLike[str], name: str = "path", want: str = "an image file"
-) -> Iterator[Any]:
+def open_image(path: PathLike, name: str = "path", want: str = "an image file") -> Iterator[Any]:
     """Open an image file as a Pillow image.
 
     A `ValueError` "<name> must be <want>, got <path> (<reason>)" is raised for a file that is
@@ -120,7 +120,7 @@ def open_image(
 
 
 def load_image(
-    source: str | os.PathLike[str] | NDArray[Any] | Any,
+    source: PathLike | NDArray[Any] | Any,
     name: str = "image",
     max_pixels: int | None = None,
 ) -> NDArray[np.uint8]:
@@ -150,14 +150,6 @@ def load_image(
         One channel of more than 8 bits (thermal, depth) is stretched so that the darkest pixel of
         the frame becomes 0 and the brightest 255, since such frames often use a small part of
         their range; arrays of 16-bit colour are divided by 257, float arrays multiplied by 255.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing (then also a FileNotFoundError), empty, damaged, no image or too
-        large, or an array has another shape, dtype or range.
-    ModuleNotFoundError
-        If a file is given and Pillow is not installed.
     """
     most = files.limit("pixels") if max_pixels is None else integer(max_pixels, "max_pixels", 1)
     pillow, torch = sys.modules.get("PIL.Image"), sys.modules.get("torch")
@@ -223,7 +215,7 @@ def orientation_axes(turn: int) -> NDArray[np.float64]:
     return flips[::-1] if turn >= 5 else flips
 
 
-def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+def image_size(path: PathLike) -> tuple[int, int]:
     """Read width and height of an image file as it is shown, turned as EXIF says."""
     with open_image(path, want="an image") as image:
         width, height = image.size
@@ -355,7 +347,7 @@ def _eight_bit(
     return colour
 
 
-def exif_focal(path: str | os.PathLike[str]) -> float | None:
+def exif_focal(path: PathLike) -> float | None:
     """Focal length from a photograph's EXIF, in pixels of the full image.
 
     Parameters
@@ -370,13 +362,6 @@ def exif_focal(path: str | os.PathLike[str]) -> float | None:
         absent, from the focal length in millimetres and the resolution of the sensor. None when
         the tags are absent or make no sense, or the file is not an image. The focal length is the
         same for both axes, so an image that EXIF turns by a quarter keeps it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ModuleNotFoundError
-        If Pillow is not installed.
     """
     try:
         with open_image(path) as image:

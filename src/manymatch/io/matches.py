@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from manymatch.geometry.camera import Camera
+    from manymatch.io.files import PathLike
 
 #: The partner of a keypoint that has none, as in SuperGlue and hloc.
 UNMATCHED = -1
@@ -74,11 +75,6 @@ class PairMatches:
         Which feature or matcher each match and each inlier comes from, from 0.
     source_names : sequence of str, optional
         Names of the sources; by default "0", "1" and so on.
-
-    Raises
-    ------
-    ValueError
-        If an argument does not fit.
     """
 
     keypoints0: FloatArray
@@ -173,7 +169,7 @@ class PairMatches:
         """Partner in image 1 of every keypoint of image 0, (N0,), -1 without one."""
         return self.per_keypoint(self.matches[:, 1], UNMATCHED)  # type: ignore[return-value]
 
-    def write_npz(self, path: str | os.PathLike[str]) -> None:
+    def write_npz(self, path: PathLike) -> None:
         """Write everything but `cameras` as `write_matches_npz` does."""
         confidence = None if self.confidence is None else self.confidence.astype(np.float32)
         content = {
@@ -206,7 +202,7 @@ class PairMatches:
 
 
 def write_matches_npz(
-    path: str | os.PathLike[str],
+    path: PathLike,
     keypoints0: ArrayLike,
     keypoints1: ArrayLike,
     matches: ArrayLike,
@@ -243,7 +239,7 @@ def write_matches_npz(
     PairMatches(keypoints0, keypoints1, matches, **fields).write_npz(path)  # type: ignore[arg-type]
 
 
-def read_matches_npz(path: str | os.PathLike[str]) -> PairMatches:
+def read_matches_npz(path: PathLike) -> PairMatches:
     """Read a file of `write_matches_npz`."""
     data = files.read_bytes(path, MATCHES_NPZ)
     arrays = files.read_npz(data, path, MATCHES_NPZ, MATCHES_ARRAYS, _OPTIONAL_ARRAYS)
@@ -381,7 +377,7 @@ def scored_graph(
     )
 
 
-def read_superglue(path: str | os.PathLike[str]) -> AssociationGraph:
+def read_superglue(path: PathLike) -> AssociationGraph:
     """Read the matches of one pair as SuperGlue's demo writes them.
 
     The confidence becomes ``similarity``. SuperGlue's keypoints have the centre of the top-left
@@ -401,7 +397,7 @@ def read_superglue(path: str | os.PathLike[str]) -> AssociationGraph:
 
 
 def write_pose_json(
-    path: str | os.PathLike[str],
+    path: PathLike,
     pose: RelativePose | None,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
@@ -416,11 +412,6 @@ def write_pose_json(
         bit, or as ``null`` for None; ``"convention"`` says what it maps.
     extra : dict, optional
         Further entries: numbers, texts, lists, dicts, arrays and dataclasses.
-
-    Raises
-    ------
-    ValueError
-        If something cannot be written as JSON, such as NaN.
     """
     more = {} if extra is None else extra
     if not isinstance(pose, RelativePose | None):
@@ -433,7 +424,7 @@ def write_pose_json(
     files.write_text(path, to_json(record, "extra", indent=2) + "\n")
 
 
-def read_pose_json(path: str | os.PathLike[str]) -> RelativePose | None:
+def read_pose_json(path: PathLike) -> RelativePose | None:
     """Read the pose of a file of `write_pose_json`; None where there was none."""
     data = files.read_bytes(path, POSE_JSON, "text_mb")
     with files.reading(path, POSE_JSON, ValueError, RecursionError):

@@ -15,7 +15,6 @@ from manymatch.geometry.camera import Camera
 from manymatch.io.image import orientation_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
     from typing import Self
 
@@ -34,7 +33,8 @@ class ImageRecord:
     name : str
         Path below the folder of images, with "/".
     size : (int, int), optional
-        Width and height in pixels; by default those of the camera.
+        Width and height in pixels; by default those of the camera. An image that EXIF turns needs
+        one of them.
     camera : Camera, optional
         Its intrinsics.
     focal_known : bool
@@ -44,11 +44,6 @@ class ImageRecord:
     camera_name : str, optional
         Images with the same name of the camera and equal cameras have one, also if their focal
         length is not known; by default such an image has its own.
-
-    Raises
-    ------
-    ValueError
-        If an argument does not fit, or the image is turned and its size is not known.
     """
 
     name: str
@@ -99,16 +94,16 @@ class ImageRecord:
 
 
 class PairWriter(abc.ABC):
-    """Writes any number of pairs in the format of another tool; used in a ``with`` statement.
+    """Writes any number of pairs in the format of another tool.
 
-    Files get their names when the block ends without an error. No pair that was written before is
-    read again.
+    Use it in a ``with`` statement, once for all pairs. Files get their names when the block ends
+    without an error; until then, older ones stay as they were.
     """
 
     def __init__(self) -> None:
-        # Digests of the names of the pairs that were written: there may be a million.
+        # Digests of the pairs that were written, and of the keypoints by image: a million names,
+        # or all keypoints, may not fit into memory.
         self._pairs: set[bytes] = set()
-        # Of the keypoints that were written, by image; they themselves may not fit into memory.
         self._digests: dict[str, bytes] = {}
 
     @property
@@ -137,22 +132,19 @@ class PairWriter(abc.ABC):
             The images, or their names: paths below the folder of images, with "/".
         pair
             Keypoints, in pixels of the images as shown, matches, and what the format has beside.
+            An image has the same keypoints in all pairs.
 
         Returns
         -------
         bool
             False for two images that were added before, in either order: the first pair stays.
-
-        Raises
-        ------
-        ValueError
-            If an argument does not fit, or other keypoints of one of the images were added
-            before, to which other matches refer.
         """
-        images = [
-            _record(image, argument, self.check_name)
-            for image, argument in ((image0, "image0"), (image1, "image1"))
-        ]
+        images = []
+        for argument, image in (("image0", image0), ("image1", image1)):
+            if not isinstance(image, str | ImageRecord):
+                raise refusal(argument, "the name of an image or an ImageRecord", image)
+            name = self.check_name(image if isinstance(image, str) else image.name, argument)
+            images.append(ImageRecord(name) if isinstance(image, str) else image)
         if images[0].name == images[1].name:
             raise ValueError(f"image1 must be another image than image0, got {images[1].name!r}")
         names = "\0".join(sorted(image.name for image in images)).encode()
@@ -186,16 +178,6 @@ class PairWriter(abc.ABC):
 
     def __exit__(self, *error: object) -> None:
         self._stack.__exit__(*error)  # type: ignore[arg-type]
-
-
-def _record(image: object, argument: str, check_name: Callable[[str, str], str]) -> ImageRecord:
-    if isinstance(image, str):
-        check_name(image, argument)
-        return ImageRecord(image)
-    if not isinstance(image, ImageRecord):
-        raise refusal(argument, "the name of an image or an ImageRecord", image)
-    check_name(image.name, argument)
-    return image
 
 
 def image_name(name: object, argument: str) -> str:

@@ -67,11 +67,6 @@ class Pair:
         Pairs of one scene are not independent; for intervals.
     extra : mapping
         What else a data set knows, by name.
-
-    Raises
-    ------
-    ValueError
-        If a turn is out of its range, R is not a rotation, t is zero, or one of R and t is missing.
     """
 
     name0: str
@@ -253,12 +248,6 @@ def read_pairs(path: object, images: object) -> PairList:
     PairList
         A sequence of `Pair` in the order of the list. Whether the images exist is not checked.
 
-    Raises
-    ------
-    ValueError
-        If the list cannot be read, has no pair or a malformed line (the first one is named by its
-        number), or the folder does not exist.
-
     Examples
     --------
     >>> pairs = read_pairs("pairs.txt", "images")                    # doctest: +SKIP
@@ -317,11 +306,6 @@ def exhaustive_pairs(folder: object) -> PairList:
     folder : path
         Files that end in one of `IMAGE_SUFFIXES` are its images; hidden files and subfolders are
         ignored.
-
-    Raises
-    ------
-    ValueError
-        If the folder does not exist, or has fewer than two images or too many pairs.
     """
     place = files.as_folder(folder)
     images = sorted(

@@ -131,12 +131,6 @@ def unpickle(data: bytes) -> Any:
     -------
     object
         Lists, tuples, dictionaries, text, bytes, numbers, None, NumPy arrays and scalars.
-
-    Raises
-    ------
-    ValueError
-        If the pickle is damaged, would take much more memory than it has bytes, or names anything
-        that arrays do not need.
     """
     with _damaged("its pickle"):
         return _Values(16 * len(data) + (1 << 24)).made(_load(data, _NUMPY_NAMES))
@@ -161,11 +155,6 @@ def read_weights(file: BinaryIO, key: str | None = None) -> dict[str, NDArray[An
     """Read the tensors of a weight file of torch (a zip archive) as arrays, without torch.
 
     `key` is the entry that holds the tensors where a file holds more; all else is skipped.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged, or holds no tensors by name.
     """
     with _damaged("its tensors"), zipfile.ZipFile(file) as archive:
         (index,) = (n for n in archive.namelist() if PurePosixPath(n).name == "data.pkl")
