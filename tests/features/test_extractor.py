@@ -8,7 +8,7 @@ from manymatch.features.device import cpu_fault
 from manymatch.features.extractor import Extractor
 from manymatch.features.feature_cache import FeatureCache
 from manymatch.features.feature_config import FeatureConfig
-from manymatch.features.registry import _backbones, register_backbone
+from manymatch.features.registry import _backbones
 from tests.support.synthetic_views import image_pair
 
 pytest.importorskip("cv2")
@@ -36,10 +36,8 @@ class Filters(Backbone):
 
 
 @pytest.fixture(autouse=True)
-def filters():
-    register_backbone("filters", replace=True)(Filters)
-    yield
-    _backbones.pop("filters")
+def filters(monkeypatch):
+    monkeypatch.setitem(_backbones, "filters", Filters)
 
 
 CONFIG = FeatureConfig("sift", "filters", max_keypoints=300, longest=240, layer=2)
@@ -109,15 +107,6 @@ def test_an_image_may_have_another_working_size(image):
         extractor.extract_many([image], longest=[1, 2])
 
 
-def test_many_equals_one_at_a_time(image):
-    images = [image, image[:, ::-1], image[:200], image[::-1]]
-    extractor = Extractor(CONFIG)
-    for picture, together in zip(images, extractor.extract_many(images), strict=True):
-        alone = extractor.extract(picture)
-        assert np.array_equal(alone.points, together.points)
-        assert np.array_equal(alone.descriptors, together.descriptors)
-
-
 def test_the_cache_returns_the_same_bits_and_saves_the_work(image, tmp_path):
     first = Extractor(CONFIG.replace(debias=1), cache=tmp_path)
     computed = first.extract(image)
@@ -135,47 +124,41 @@ def test_the_cache_returns_the_same_bits_and_saves_the_work(image, tmp_path):
     assert again.backbone.calls == 1  # the basis was found
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"max_keypoints": 299},
-        {"layer": 3},
-        {"norm": False},
-        {"debias": 1},
-        {"longest": 241},
-        {"enlarge": False},
-        {"threshold": 0.03},
-        {"border": 5},
-        {"nms_radius": 3},
-        {"weights": "other"},
-        {"precision": "bfloat16"},
-    ],
-)
-def test_every_setting_that_changes_a_number_changes_the_key(image, tmp_path, change):
+CHANGES = {"max_keypoints": 299, "layer": 3, "norm": False, "debias": 1, "longest": 241}
+CHANGES |= {"enlarge": False, "threshold": 0.03, "border": 5, "nms_radius": 3, "weights": "other"}
+
+
+@pytest.mark.parametrize(("name", "value"), [*CHANGES.items(), ("precision", "bfloat16")])
+def test_every_setting_that_changes_a_number_changes_the_key(image, tmp_path, name, value):
     cache = FeatureCache(tmp_path)
-    fault = cpu_fault(change.get("precision", "float32"))
-    if fault:
-        pytest.skip(fault)
+    if name == "precision" and cpu_fault(value):
+        pytest.skip(cpu_fault(value))
     before = Extractor(CONFIG, cache=cache).extract(image).provenance
-    changed = Extractor(CONFIG.replace(**change), cache=cache)
+    changed = Extractor(CONFIG.replace(**{name: value}), cache=cache)
     after = changed.extract(image).provenance
     assert changed.backbone.calls >= 1
     assert cache.path(before) != cache.path(after)
 
 
-def test_native_descriptors_and_their_refusals(image):
-    features = Extractor(FeatureConfig("sift", max_keypoints=100)).extract(image)
-    assert features.descriptors.shape == (100, 128)
-    with pytest.raises(ValueError, match="descriptor must be a backbone, as the detector 'grid'"):
-        Extractor(FeatureConfig("grid")).extract(image)
-    with pytest.raises(ValueError, match="must be a backbone to have maps"):
-        Extractor("classic").maps([image])
-    with pytest.raises(ValueError, match="backbone must be one of"):
-        Extractor(FeatureConfig("sift", "nonsense")).extract(image)
-    with pytest.raises(ValueError, match="preset must be one of"):
-        Extractor("nonsense")
-    with pytest.raises(ValueError, match="device must be one"):
-        Extractor(CONFIG, device="abacus")
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda image: Extractor(FeatureConfig("grid")).extract(image),
+            "descriptor must be a backbone, as the detector 'grid'",
+        ),
+        (lambda image: Extractor("classic").maps([image]), "must be a backbone to have maps"),
+        (
+            lambda image: Extractor(FeatureConfig("sift", "nonsense")).extract(image),
+            "backbone must be one of",
+        ),
+        (lambda _: Extractor("nonsense"), "preset must be one of"),
+        (lambda _: Extractor(CONFIG, device="abacus"), "device must be one"),
+    ],
+)
+def test_refusals(image, call, words):
+    with pytest.raises(ValueError, match=words):
+        call(image)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (1, 300, 3), (17, 5, 3), (8, 8, 3)])

@@ -18,15 +18,10 @@ tiny = pytest.importorskip("tests.support.tiny_networks")
 
 from manymatch.features import device  # noqa: E402
 from manymatch.features.debias import positional_bases  # noqa: E402
-from manymatch.features.device import (  # noqa: E402
-    PRECISIONS,
-    cpu_fault,
-    inference,
-    to_device,
-)
+from manymatch.features.device import PRECISIONS, cpu_fault, inference, to_device  # noqa: E402
 from manymatch.features.extractor import Extractor  # noqa: E402
 from manymatch.features.maps import dense_maps  # noqa: E402
-from manymatch.features.registry import _backbones, register_backbone  # noqa: E402
+from manymatch.features.registry import _backbones, load_detector  # noqa: E402
 from manymatch.features.tensors import for_inference  # noqa: E402
 
 PAPER = Resize(rule="paper")
@@ -36,6 +31,12 @@ PAPER = Resize(rule="paper")
 def image():
     """Content to every edge, and sides that are multiples of nothing."""
     return np.ascontiguousarray(image_pair().image0[40:190, 60:263])
+
+
+@pytest.fixture
+def register_tiny(monkeypatch):
+    """Make a small network the backbone "tiny"."""
+    return lambda family: monkeypatch.setitem(_backbones, "tiny", lambda **_: tiny.backbone(family))
 
 
 # --- resize -------------------------------------------------------------------------------------
@@ -167,18 +168,12 @@ def twin_projection(probe_tokens, rank):
 @pytest.mark.parametrize(
     ("family", "prefix", "probe"), [("dinov3", 5, "noise"), ("dinov2", 1, "black")]
 )
-def test_features_equal_a_slow_twin(image, family, prefix, probe, longest):
-    register_backbone("tiny", replace=True)(lambda **_: tiny.backbone(family))
-    try:
-        config = FeatureConfig(
-            "sift", "tiny", longest=longest, resize="paper", debias=3, probe=probe, border=0
-        )
-        extractor = Extractor(config, device="cpu")
-        features = extractor.extract(image)
-        alone = FeatureConfig("sift", longest=longest, resize="paper", border=0)
-        detected = Extractor(alone).extract(image)
-    finally:
-        _backbones.pop("tiny")
+def test_features_equal_a_slow_twin(image, register_tiny, family, prefix, probe, longest):
+    register_tiny(family)
+    alone = FeatureConfig("sift", longest=longest, resize="paper", border=0)
+    config = alone.replace(descriptor="tiny", debias=3, probe=probe)
+    extractor = Extractor(config, device="cpu")
+    features, detected = extractor.extract(image), Extractor(alone).extract(image)
     backbone, module = extractor.backbone, tiny.network(family).eval()
     patch, mean, std = backbone.patch_size, np.array(backbone.mean), np.array(backbone.std)
     scale = longest / 203 if longest else 1.0
@@ -241,7 +236,7 @@ def test_a_precision_in_which_the_cpu_fails_is_refused(image, monkeypatch, code,
         device.cpu_fault.cache_clear()
 
 
-def test_a_lower_precision_changes_features_and_key_and_no_basis(image):
+def test_a_lower_precision_changes_features_and_key_and_no_basis(image, register_tiny):
     if cpu_fault("bfloat16"):
         pytest.skip(cpu_fault("bfloat16"))
     assert FeatureConfig().precision == PRECISIONS[0] == "float32"
@@ -259,17 +254,12 @@ def test_a_lower_precision_changes_features_and_key_and_no_basis(image):
     assert np.array_equal(bases[0].vectors, bases[1].vectors)
     assert np.array_equal(bases[0].singular_values, bases[1].singular_values)
 
-    register_backbone("tiny", replace=True)(lambda **_: tiny.backbone("dinov2"))
-    try:
-        found = {
-            precision: Extractor(
-                FeatureConfig("sift", "tiny", longest=0, debias=3, precision=precision),
-                device="cpu",
-            ).extract(image)
-            for precision in ("float32", "bfloat16")
-        }
-    finally:
-        _backbones.pop("tiny")
+    register_tiny("dinov2")
+    config = FeatureConfig("sift", "tiny", longest=0, debias=3)
+    found = {
+        precision: Extractor(config.replace(precision=precision), device="cpu").extract(image)
+        for precision in ("float32", "bfloat16")
+    }
     first, second = found.values()
     assert np.array_equal(first.points, second.points)
     assert not np.array_equal(first.descriptors, second.descriptors)
@@ -370,24 +360,21 @@ def test_kernels_are_channels_last_on_the_cpu_only():
 
 
 def test_detectors_and_backbones_run_with_these_switches(image, monkeypatch):
-    pytest.importorskip("kornia")
-    from manymatch.features.registry import load_detector
-
     seen = []
-    detector = load_detector("superpoint", weights="random")
-    inner = detector.maps
-    monkeypatch.setattr(
-        detector,
-        "maps",
-        lambda pixels: (seen.append(torch.backends.cudnn.allow_tf32), inner(pixels))[1],
-    )
+
+    def watch(owner, name):
+        inner = getattr(owner, name)
+
+        def watched(*arguments):
+            seen.append(torch.backends.cudnn.allow_tf32)
+            return inner(*arguments)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    detector, backbone = load_detector("superpoint", weights="random"), tiny.backbone("dinov2")
+    watch(detector, "maps")
+    watch(backbone, "forward")
     detector.detect(image)
-    backbone = tiny.backbone("dinov2")
-    forward = backbone.forward
-    backbone.forward = lambda *arguments: (
-        seen.append(torch.backends.cudnn.allow_tf32),
-        forward(*arguments),
-    )[1]
     dense_maps([image], backbone)
     assert seen == [False, False]
 

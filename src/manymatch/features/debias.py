@@ -100,7 +100,8 @@ class PositionalBasis:
         want = f"an (N, {self.dim}) array of descriptors"
         checked = float_array(descriptors, "descriptors", want, (None, self.dim))
         units = unit_rows(checked).astype(np.float32)
-        if self._checked(rank) == 0:
+        self._check(rank)
+        if rank == 0:
             return units
         basis = self.vectors[:, :rank]
         left_over = units - (units @ basis) @ basis.T
@@ -109,7 +110,7 @@ class PositionalBasis:
         left_over = unit_rows(left_over.astype(np.float32))
         return unit_rows((left_over - (left_over @ basis) @ basis.T).astype(np.float32))
 
-    def _checked(self, rank: object) -> int:
+    def _check(self, rank: object) -> None:
         limit = len(self.singular_values)
         number = integer(rank, "debias", 0)
         if number > limit:
@@ -122,7 +123,6 @@ class PositionalBasis:
                 SpectrumExhaustedWarning,
                 stacklevel=3,
             )
-        return number
 
 
 def probe_image(probe: object, size: tuple[int, int]) -> NDArray[np.uint8]:

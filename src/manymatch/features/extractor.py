@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import count, integer, refusal
+from manymatch._validate import count, refusal
 from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors import Keypoints
 from manymatch.features.device import (
@@ -154,9 +154,6 @@ class Extractor:
         Never download weights.
     cache : path or FeatureCache, optional
         Folder in which features are kept and found again.
-    batch_size : int
-        Images of equal size that go through a backbone together. More than one is faster on GPUs;
-        the last bits may then depend on which images those are.
     beside : sequence of Extractor
         Further ones, for the same images. Networks that one of them has are not loaded again, and
         detections that one of them makes are not made again, see `extract_all`.
@@ -175,14 +172,12 @@ class Extractor:
         device: str = "auto",
         offline: bool = False,
         cache: object = None,
-        batch_size: int = 1,
         beside: Sequence[Extractor] = (),
     ) -> None:
         self.config = config if isinstance(config, FeatureConfig) else feature_config(config)
         self.device = choose_device(device) if self.config.needs_torch else None
         check_precision(self.config.precision, self.device)
         self.offline = offline
-        self.batch_size = integer(batch_size, "batch_size", 1)
         if not isinstance(cache, FeatureCache | None):
             cache = FeatureCache(cache)
         self.cache: FeatureCache | None = cache
@@ -192,11 +187,8 @@ class Extractor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Networks and bases are loaded again where a copy or another process needs them.
-        settings: dict[str, Any] = {
-            "device": str(self.device or "auto"),
-            **{name: getattr(self, name) for name in ("offline", "cache", "batch_size")},
-        }
-        return functools.partial(Extractor, self.config, **settings), ()
+        settings: Any = {"device": str(self.device or "auto"), "offline": self.offline}
+        return functools.partial(Extractor, self.config, **settings, cache=self.cache), ()
 
     def __repr__(self) -> str:
         return f"Extractor({self.config.detector} + {self.config.descriptor}, {self.device})"
@@ -254,10 +246,7 @@ class Extractor:
     def extract_many(
         self, images: Sequence[object], *, longest: Sequence[int | None] | None = None
     ) -> list[Features]:
-        """Compute the features of several images, those of equal size together.
-
-        All are held in memory at once. `longest` are other lengths of the longer edge, by image.
-        """
+        """Compute the features of several images; `longest` as in `extract`, by image."""
         return [features for (features,) in extract_all([self], images, longest=longest)]
 
     def maps(
@@ -279,75 +268,51 @@ class Extractor:
                 maps[layer] = dataclasses.replace(raw, values=corrected.reshape(raw.values.shape))
         return results
 
-    def _extract(self, images: list[_Given], longest: list[int | None]) -> list[Features]:
-        """Compute features, with what other extractors have made of the same images."""
-        configs = [self._config(edge) for edge in longest]
-        pairs = list(zip(images, configs, strict=True))
-        if self.config.detector == NO_DETECTOR:
-            return [_without_keypoints(image, config) for image, config in pairs]
+    def _extract(self, image: _Given, longest: int | None) -> Features:
+        """Compute features, with what other extractors have made of the same image."""
+        config = self._config(longest)
+        if config.detector == NO_DETECTOR:
+            return _without_keypoints(image, config)
         with self._lock:
-            keys = [
-                {"kind": "features", "image": image.hash, **self._model_key(config)}
-                for image, config in pairs
-            ]
-            found: list[Any] = [
-                None if self.cache is None else self.cache.read(key) for key in keys
-            ]
-            missing = [i for i, arrays in enumerate(found) if arrays is None]
-            made = self._compute([images[i] for i in missing], [configs[i] for i in missing])
-        for i, keypoints in zip(missing, made, strict=True):
-            size = images[i].size
-            sizes = {"size": size, "working": configs[i].resizing.plan(size).content}
-            arrays = {name: getattr(keypoints, name) for name in _ARRAYS}
-            found[i] = {name: np.array(size) for name, size in sizes.items()}
-            found[i] |= {name: array for name, array in arrays.items() if array is not None}
-            if self.cache is not None:
-                self.cache.write(keys[i], found[i])
-        for arrays in found:
-            arrays.update({name: tuple(arrays[name].tolist()) for name in ("size", "working")})
-        return [Features(**a, provenance=key) for a, key in zip(found, keys, strict=True)]
+            key = {"kind": "features", "image": image.hash, **self._model_key(config)}
+            kept = None if self.cache is None else self.cache.read(key)
+            arrays: dict[str, Any] = self._compute(image, config) if kept is None else kept
+        if self.cache is not None and kept is None:
+            self.cache.write(key, arrays)
+        sizes = {name: tuple(arrays[name].tolist()) for name in ("size", "working")}
+        return Features(**arrays | sizes, provenance=key)
 
     def _config(self, longest: int | None) -> FeatureConfig:
         return self.config if longest is None else self.config.replace(longest=longest)
 
-    def _compute(self, images: list[_Given], configs: list[FeatureConfig]) -> list[Keypoints]:
-        detected = []
-        for image, config in zip(images, configs, strict=True):
-            kind = config.detection, config.resizing
-            if kind not in image.detections:
-                frame = config.resizing.plan(image.size)
-                found = self.detector.detect(resize_image(image.array, frame))
-                points = frame.to_original(found.points)
-                image.detections[kind] = dataclasses.replace(found, points=points)
-            detected.append(image.detections[kind])
-        backbone = self.backbone
-        if backbone is None:
-            return detected
-        for config in dict.fromkeys(configs):
-            which = [i for i, other in enumerate(configs) if other == config]
-            self._add_maps([images[i] for i in which], config, backbone)
-        return [
-            self._describe(keypoints, image, config, backbone)
-            for keypoints, image, config in zip(detected, images, configs, strict=True)
-        ]
+    def _compute(self, image: _Given, config: FeatureConfig) -> dict[str, Any]:
+        """Compute the arrays of features, as a cache keeps them."""
+        kind, frame = (config.detection, config.resizing), config.resizing.plan(image.size)
+        if kind not in image.detections:
+            found = self.detector.detect(resize_image(image.array, frame))
+            points = frame.to_original(found.points)
+            image.detections[kind] = dataclasses.replace(found, points=points)
+        keypoints = image.detections[kind]
+        if self.backbone is not None:
+            keypoints = self._describe(keypoints, image, config, self.backbone)
+        arrays = {name: getattr(keypoints, name) for name in _ARRAYS}
+        sizes = {"size": np.array(image.size), "working": np.array(frame.content)}
+        return sizes | {name: array for name, array in arrays.items() if array is not None}
 
-    def _add_maps(self, images: list[_Given], config: FeatureConfig, backbone: Backbone) -> None:
-        """Compute maps of images that have none yet, also of layers that other extractors want."""
+    def _map(self, image: _Given, layer: int, config: FeatureConfig, backbone: Backbone) -> Any:
+        """Return a map of an image; the pass also computes layers that other extractors want."""
         kind, last = config.dense_pass, backbone.num_layers
-        own = config.layer or last
-        missing = [image for image in images if (kind, own) not in image.maps]
-        asked = {own}
-        if 1 <= own <= last:
+        if (kind, layer) not in image.maps:
             # A map must not depend on the others: inputs have whole cells of all layers asked for.
-            others = {w or last for image in missing for w in image.wanted[kind]}
-            asked |= {
-                layer
-                for layer in others & set(range(1, last + 1))
-                if backbone.stride_of(layer) == backbone.stride_of(own)
+            asked = {layer} | {
+                other
+                for other in (wanted or last for wanted in image.wanted[kind])
+                if max(other, layer) <= last
+                and backbone.stride_of(other) == backbone.stride_of(layer)
             }
-        dense = self._dense([image.array for image in missing], backbone, sorted(asked), config)
-        for image, by_layer in zip(missing, dense, strict=True):
-            image.maps.update({(kind, layer): found for layer, found in by_layer.items()})
+            (by_layer,) = self._dense([image.array], backbone, sorted(asked), config)
+            image.maps.update({(kind, other): found for other, found in by_layer.items()})
+        return image.maps[kind, layer]
 
     def _dense(
         self,
@@ -363,7 +328,7 @@ class Extractor:
             layers,
             norm=config.norm,
             resize=Resize.budget(config.patches) if has_budget else config.resizing,
-            batch_size=self.batch_size,
+            batch_size=1,
             precision=config.precision,
         )
 
@@ -372,7 +337,7 @@ class Extractor:
     ) -> Keypoints:
         """Sample the map of an image at the keypoints that lie on it."""
         layer = config.layer or backbone.num_layers
-        dense = image.maps[config.dense_pass, layer]
+        dense = self._map(image, layer, config, backbone)
         kept = keypoints.take(dense.inside(keypoints.points))
         sampled = dense.sample(kept.points)
         if config.debias:
@@ -481,10 +446,12 @@ def extract_all(
     edges: list[int | None] = [None] * len(images) if longest is None else list(longest)
     if len(edges) != len(images):
         raise refusal("longest", f"one length per image ({len(images)})", edges)
-    given = [_Given(load_image(image)) for image in images]
-    for extractor in extractors:
-        for image, edge in zip(given, edges, strict=True):
+    results = []
+    for image, edge in zip(images, edges, strict=True):
+        given = _Given(load_image(image))
+        for extractor in extractors:
             config = extractor._config(edge)  # noqa: SLF001
-            image.wanted[config.dense_pass].add(config.layer)
-    kinds = [extractor._extract(given, edges) for extractor in extractors]  # noqa: SLF001
-    return list(zip(*kinds, strict=True))
+            given.wanted[config.dense_pass].add(config.layer)
+        found = (extractor._extract(given, edge) for extractor in extractors)  # noqa: SLF001
+        results.append(tuple(found))
+    return results

@@ -30,13 +30,8 @@ _CHOSEN_FOR = {
 }
 # Further ones that need a backbone.
 _OF_BACKBONES = ("precision",)
-# Whole numbers with their smallest and largest value, and those that may be left out.
-_INTEGERS = (
-    *(("max_keypoints", 1, None), ("border", 0, None), ("debias", 0, None)),
-    *(("longest", 0, 65_536), ("patches", 1, 1_000_000), ("nms_radius", 0, None)),
-    ("layer", 1, None),
-)
-_OPTIONAL = ("nms_radius", "layer")
+# Whole numbers with their smallest value.
+_INTEGERS = {"max_keypoints": 1, "border": 0, "debias": 0, "nms_radius": 0, "layer": 1}
 
 
 @settings
@@ -93,17 +88,19 @@ class FeatureConfig:
         for name in ("detector", "descriptor", "probe"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise refusal(name, "a name", getattr(self, name))
-        for name, low, high in _INTEGERS:
-            if getattr(self, name) is not None or name not in _OPTIONAL:
-                integer(getattr(self, name), name, low, high)
-        if self.threshold is not None:
-            real(self.threshold, "threshold")
-        flag(self.norm, "norm")
-        flag(self.enlarge, "enlarge")
         for name in ("weights", "detector_weights"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise refusal(name, 'a file, a folder, "random" or None', value)
+        for name, low in _INTEGERS.items():
+            if getattr(self, name) is not None or getattr(FeatureConfig, name) is not None:
+                integer(getattr(self, name), name, low)
+        integer(self.longest, "longest", 0, 65_536)
+        integer(self.patches, "patches", 1, 1_000_000)
+        if self.threshold is not None:
+            real(self.threshold, "threshold")
+        flag(self.norm, "norm")
+        flag(self.enlarge, "enlarge")
         choice(self.resize, "resize", RULES)
         choice(self.precision, "precision", PRECISIONS)
         for name in ("layer", "debias", *_OF_BACKBONES):
@@ -123,8 +120,8 @@ class FeatureConfig:
     def detection(self) -> tuple[tuple[str, Any], ...]:
         """Arguments of `load_detector`: where they are equal, so are detections of equal images."""
         names = ("max_keypoints", "nms_radius", "border", "threshold")
-        own = {"name": self.detector, "weights": self.detector_weights}
-        return (*own.items(), *((name, getattr(self, name)) for name in names))
+        own = ("name", self.detector), ("weights", self.detector_weights)
+        return (*own, *((name, getattr(self, name)) for name in names))
 
     @property
     def dense_pass(self) -> tuple[object, ...]:
@@ -139,13 +136,6 @@ class FeatureConfig:
 
     def replace(self, **changes: Any) -> FeatureConfig:
         """Return a copy with some fields changed; an unknown one is an error."""
-        known = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
-            if name not in known:
-                raise ValueError(
-                    f"features must have fields among {', '.join(known)}"
-                    f"{suggest(name, known)}, got {name!r}"
-                )
         return dataclasses.replace(self, **changes)
 
     def outdated(self, changes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -157,13 +147,9 @@ class FeatureConfig:
         found = {}
         for part, names in _CHOSEN_FOR.items():
             old, new = getattr(self, part), changes.get(part, getattr(self, part))
-            found[part] = tuple(
-                name
-                for name in (*names, *(_OF_BACKBONES if new == NATIVE else ()))
-                if new != old
-                and name not in changes
-                and getattr(self, name) != getattr(FeatureConfig, name)
-            )
+            all_names = (*names, *(_OF_BACKBONES if new == NATIVE else ())) if new != old else ()
+            kept = (name for name in all_names if name not in changes)
+            found[part] = tuple(n for n in kept if getattr(self, n) != getattr(FeatureConfig, n))
         return found
 
     def to_dict(self) -> dict[str, Any]:

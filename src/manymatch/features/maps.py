@@ -54,9 +54,7 @@ class FeatureMap:
             raise refusal("stride", "two positive numbers of pixels", self.stride)
 
     @classmethod
-    def of_network(
-        cls, values: NDArray[np.float32], frame: Frame, patch: float, origin: float
-    ) -> FeatureMap:
+    def of_network(cls, values: Any, frame: Frame, patch: float, origin: float) -> FeatureMap:
         """Place a network's (D, rows, columns) output on the image that went into it.
 
         `patch` are input pixels per cell, `origin` the centre of the first cell along either axis
@@ -186,20 +184,16 @@ def run_backbone(
     torch = require_torch()
     device = module_device(backbone.module)
     with inference(device, precision):
-        outputs = backbone.forward(torch.from_numpy(pixels).to(device), list(layers), norm)
-    result = {}
+        outputs: Any = backbone.forward(torch.from_numpy(pixels).to(device), list(layers), norm)
     for layer in layers:
-        stride = backbone.stride_of(layer)
-        grid = (pixels.shape[2] // stride, pixels.shape[3] // stride)
-        output = outputs.get(layer)
-        got = () if output is None else tuple(output.shape)
-        if output is None or len(got) != 4 or (got[0], *got[2:]) != (len(pixels), *grid):
+        rows, columns = (length // backbone.stride_of(layer) for length in pixels.shape[2:])
+        got = tuple(outputs[layer].shape) if layer in outputs else ()
+        if len(got) != 4 or (got[0], *got[2:]) != (len(pixels), rows, columns):
             raise ValueError(
                 f"backbone {backbone.name!r} must return a map of shape ({len(pixels)}, D, "
-                f"{grid[0]}, {grid[1]}) for layer {layer}, got {got}"
+                f"{rows}, {columns}) for layer {layer}, got {got}"
             )
-        result[layer] = output.float().cpu().numpy()
-    return result
+    return {layer: outputs[layer].float().cpu().numpy() for layer in layers}
 
 
 def checked_layers(layers: Sequence[int] | None, backbone: Backbone) -> list[int]:
@@ -221,21 +215,17 @@ def normalised(image: NDArray[np.uint8], backbone: Backbone) -> NDArray[np.float
 
 def module_device(module: torch.nn.Module) -> Any:
     """Where a network's parameters are; the CPU for one without parameters."""
-    torch = require_torch()
     first = next(module.parameters(), None)
-    return torch.device("cpu") if first is None else first.device
+    return require_torch().device("cpu") if first is None else first.device
 
 
 def _input(image: NDArray[np.uint8], frame: Frame, backbone: Backbone) -> NDArray[np.float32]:
     """Resize, pad with black at the right and the bottom or mirror all around, and normalise."""
-    resized, before = resize_image(image, frame), backbone.margin
-    height, width = (
-        (before, padded - before - content)
-        for padded, content in zip(frame.padded[::-1], frame.content[::-1], strict=True)
-    )
-    around = (height, width, (0, 0))
-    mirrored = {"mode": "reflect"} if before else {}
-    return normalised(np.pad(resized, around, **mirrored), backbone)  # type: ignore[call-overload]
+    before = backbone.margin
+    width, height = (np.subtract(frame.padded, frame.content) - before).tolist()
+    around = ((before, height), (before, width), (0, 0))
+    whole = np.pad(resize_image(image, frame), around, mode="reflect" if before else "constant")
+    return normalised(whole, backbone)
 
 
 def _planned(
@@ -287,8 +277,4 @@ def _batches(frames: Sequence[Frame], size: int) -> list[list[int]]:
     groups: dict[tuple[int, int], list[int]] = {}
     for i, frame in enumerate(frames):
         groups.setdefault(frame.padded, []).append(i)
-    return [
-        group[start : start + size]
-        for group in groups.values()
-        for start in range(0, len(group), size)
-    ]
+    return [g[start : start + size] for g in groups.values() for start in range(0, len(g), size)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import FloatArray, choice, integer, refusal, require
+from manymatch._validate import FloatArray, choice, flag, integer, require
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -84,8 +84,7 @@ class Resize:
     def __post_init__(self) -> None:
         if self.longest is not None:
             integer(self.longest, "longest", 1, _LARGEST)
-        if not isinstance(self.enlarge, bool):
-            raise refusal("enlarge", "True or False", self.enlarge)
+        flag(self.enlarge, "enlarge")
         choice(self.rule, "rule", RULES)
         if self.patches is not None:
             integer(self.patches, "patches", 1, 1_000_000)
@@ -111,15 +110,12 @@ class Resize:
         elif self.longest is None or (max(size) <= self.longest and not self.enlarge):
             content = (width, height)
         else:
-            scale = self.longest / max(size)
+            longest, scale = self.longest, self.longest / max(size)
             # A thin image keeps at least one row.
             content = (max(1, int(width * scale)), max(1, int(height * scale)))
             if self.rule == "exact":
-                longest = self.longest
-                content = (
-                    longest if width >= height else content[0],
-                    longest if height >= width else content[1],
-                )
+                x, y = content
+                content = (longest if width >= height else x, longest if height >= width else y)
         padded = (-(-content[0] // patch) * patch, -(-content[1] // patch) * patch)
         return Frame((width, height), content, padded, interpolation)
 
