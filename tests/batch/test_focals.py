@@ -146,7 +146,7 @@ def test_a_pair_of_one_camera_counts_once():
 def test_second_pass():
     first = [row(0, ("a", "b"), 900.0), row(1, ("a", "c"), 930.0), row(2, ("a", "c"), 915.0)]
     first.append(row(3, ("c", "c"), 920.0))
-    passed = FirstPass.of((r["index"], r) for r in first)
+    passed = FirstPass.of({r["index"]: r for r in first})
     assert set(passed.focals) == {"a", "c"}
     assert all(passed.is_stale(r) for r in first)
     assert passed.camera(1, 0, WIDE).focal == passed.focals["a"].focal_px
@@ -160,7 +160,7 @@ def test_second_pass():
     assert new["own_focal0_px"] == 930.0
     assert new["focal0_sd_px"] == passed.focals["a"].sd_px
     # What pairs say by themselves is what it was, so that a run that is continued agrees.
-    again = FirstPass.of([(0, first[0]), (1, new), (2, first[2]), (3, first[3])])
+    again = FirstPass.of({0: first[0], 1: new, 2: first[2], 3: first[3]})
     assert again.focals == passed.focals
     unknown = {"index": 4, "success": True, "focal0_px": 500.0, "focal1_px": 500.0}
     assert not passed.is_stale(unknown)
@@ -168,11 +168,11 @@ def test_second_pass():
 
 def test_pairs_that_disagree_are_left_alone():
     agreeing = [row(k, ("a", "a"), 900.0 + k) for k in range(3)]
-    assert set(FirstPass.of(enumerate(agreeing)).focals) == {"a"}
-    assert FirstPass.of(enumerate(agreeing[:2])).focals == {}
+    assert set(FirstPass.of(dict(enumerate(agreeing))).focals) == {"a"}
+    assert FirstPass.of(dict(enumerate(agreeing[:2]))).focals == {}
     apart = [row(k, ("a", "a"), f, 40.0) for k, f in enumerate((400.0, 700.0, 1100.0, 1900.0))]
     assert shared_focals(apart)["a"].pairs == 4
-    assert FirstPass.of(enumerate(apart)).focals == {}
+    assert FirstPass.of(dict(enumerate(apart))).focals == {}
 
 
 # ---------------------------------------------------------------- batches

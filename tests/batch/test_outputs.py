@@ -324,8 +324,8 @@ def test_parts_are_plain_tables(done, pairs):
     with read_matches(done[0]) as store:
         for row in table.to_pylist():
             found = store[row["index"]]
-            assert row["matches0"] == found.matches[:, 0].tolist()
-            assert row["y1"] == found.keypoints1[:, 1].tolist()
+            assert row["match_indices"] == found.matches.ravel().tolist()
+            assert row["points1"] == found.keypoints1.ravel().tolist()
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_folders_without_matches_are_refused(done, tmp_path, change, says):
 
 def test_part_that_expands_beyond_the_limit_is_refused(tmp_path, monkeypatch):
     schema = pyarrow.schema({"index": "int64", "x0": pyarrow.list_(pyarrow.float64())})
-    run = open_run(tmp_path, {}, cut([0], 1), schema=schema)
+    run = open_run(tmp_path, {}, cut([0], 1), schema)
     run.write(0, [{"index": 0, "x0": np.zeros(1_000_000)}])
     assert run.path(0).stat().st_size < 5000
     assert len(run.read(0)["x0"][0]) == 1_000_000
@@ -399,11 +399,11 @@ def test_sentences_that_differ_in_names_and_numbers_are_one_reason():
 
 def test_rows_of_many_parts_come_in_the_order_of_the_pairs(tmp_path, monkeypatch):
     """They are sorted in stretches, of which some wait in files."""
-    monkeypatch.setattr(outputs, "_BUCKET", 7)
+    monkeypatch.setattr(outputs, "_STRETCH", 7)
     monkeypatch.setattr(outputs, "_CHUNK", 3)
     schema = pyarrow.schema({"index": "int64", "name0": "string"})
     order = np.random.default_rng(0).permutation(40)
-    run = open_run(tmp_path, {}, cut(order, 4), schema=schema)
+    run = open_run(tmp_path, {}, cut(order, 4), schema)
     for block, items in enumerate(run.blocks):
         run.write(block, [{"index": int(i), "name0": f"{i}.jpg"} for i in items])
     found = list(outputs.rows_in_order(run, ["name0"]))

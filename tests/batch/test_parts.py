@@ -4,15 +4,14 @@ import errno
 import os
 import signal
 import threading
+from collections import Counter
 
-import pyarrow as pa
 import pytest
 
 from manymatch.batch.parts import (
     DamagedPart,
     RunInterrupted,
     cut,
-    deliver,
     open_run,
     read_run,
     run_blocks,
@@ -20,35 +19,35 @@ from manymatch.batch.parts import (
 )
 
 HEADER = {"config": {"power": 2, "names": ["a"]}, "pair_list_hash": "0" * 64}
-SCHEMA = pa.schema({"index": "int64", "value": "float64", "points": "binary"})
+COLUMNS = {"index": "int64", "value": "float64", "points": "binary"}
 
 
-def squares(folder, size=4, schema=None, **header):
+def squares(folder, size=4, **header):
     """Open a run of ten numbers, and the function that computes a block."""
-    run = open_run(folder, HEADER | header, cut(range(10), size), schema=schema)
+    run = open_run(folder, HEADER | header, cut(range(10), size), COLUMNS)
 
     def do_block(block):
         rows = [{"index": int(i), "value": float(i) ** 2} for i in run.blocks[block]]
         run.write(block, rows)
-        return {"even": sum(row["index"] % 2 == 0 for row in rows)}
+        return Counter("odd" if row["index"] % 2 else "even" for row in rows)
 
     return run, do_block
 
 
 def finished(folder, **more):
     run, do_block = squares(folder, **more)
-    run_blocks(run, run.missing(), do_block, workers=2)
+    run_blocks(run.sizes(run.missing()), do_block, workers=2)
     return run
 
 
-@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["json", "columns"])
-def test_missing_blocks_are_done_and_rows_come_in_order(tmp_path, schema):
-    run, do_block = squares(tmp_path, schema=schema)
+def test_missing_blocks_are_done_and_rows_come_in_order(tmp_path):
+    run, do_block = squares(tmp_path)
     assert run.missing() == [0, 1, 2]
     do_block(1)
     assert [row["value"] for row in run.rows()] == [16.0, 25.0, 36.0, 49.0]
     seen = []
-    outcome = run_blocks(run, run.missing(), do_block, workers=2, progress=seen.append, earlier=4)
+    blocks = run.sizes(run.missing())
+    outcome = run_blocks(blocks, do_block, workers=2, progress=seen.append, earlier=4)
     assert run.missing() == []
     assert (outcome.computed, outcome.counts["even"], outcome.interrupted) == (6, 3, False)
     assert (seen[0].finished, seen[0].total, seen[0].seconds_left) == (4, 10, None)
@@ -97,10 +96,9 @@ def test_folder_that_is_no_run_is_refused(tmp_path, name, content, sentence):
     assert read_run(tmp_path / "empty") is None
 
 
-@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["json", "columns"])
-def test_every_flipped_bit_is_noticed_and_its_block_done_again(tmp_path, schema):
-    run, do_block = squares(tmp_path, schema=schema)
-    run_blocks(run, run.missing(), do_block)
+def test_every_flipped_bit_is_noticed_and_its_block_done_again(tmp_path):
+    run, do_block = squares(tmp_path)
+    run_blocks(run.sizes(run.missing()), do_block)
     whole = run.path(1).read_bytes()
     for bit in range(0, 8 * len(whole), 37):
         damaged = bytearray(whole)
@@ -113,7 +111,7 @@ def test_every_flipped_bit_is_noticed_and_its_block_done_again(tmp_path, schema)
     (note,) = run.notes
     assert "parts/000001.parquet: its checksum does not fit" in note
     assert (run.parts / "000001.damaged").read_bytes() == bytes(damaged)
-    run_blocks(run, run.missing(), do_block)
+    run_blocks(run.sizes(run.missing()), do_block)
     assert run.path(1).read_bytes() == whole
 
 
@@ -147,7 +145,7 @@ def test_block_without_enough_memory_is_tried_again_at_the_end(tmp_path):
             raise MemoryError
         return do_block(block)
 
-    assert run_blocks(run, run.missing(), fail_once).computed == 10
+    assert run_blocks(run.sizes(run.missing()), fail_once).computed == 10
     assert tried == [0, 1, 2, 0]
 
 
@@ -159,10 +157,10 @@ def test_block_that_fails_twice_is_raised_after_all_others_are_done(tmp_path):
             raise OSError(errno.EIO, "Input/output error")
         return do_block(block)
 
-    outcome = run_blocks(run, run.missing(), fail)
+    outcome = run_blocks(run.sizes(run.missing()), fail)
     assert (outcome.computed, run.missing()) == (6, [0])
     with pytest.raises(OSError, match="Input/output error"):
-        deliver("so far", outcome, 6, 10)
+        outcome.raise_stop("so far", 6, 10)
 
 
 def test_error_ends_the_run_and_finished_blocks_stay(tmp_path):
@@ -174,7 +172,7 @@ def test_error_ends_the_run_and_finished_blocks_stay(tmp_path):
         return do_block(block)
 
     with pytest.raises(OSError, match="No space left"):
-        run_blocks(run, run.missing(), full_disk)
+        run_blocks(run.sizes(run.missing()), full_disk)
     assert run.missing() == [1, 2]
 
 
@@ -189,13 +187,13 @@ def test_ctrl_c_ends_blocks_between_items_and_keeps_finished_ones(tmp_path):
                 stop_point()
         return do_block(block)
 
-    outcome = run_blocks(run, run.missing(), do)
+    outcome = run_blocks(run.sizes(run.missing()), do)
     assert (outcome.interrupted, outcome.busy, outcome.computed) == (True, False, 4)
     assert run.missing() == [1, 2]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert threading.active_count() <= threads + 1
     with pytest.raises(RunInterrupted) as stop:
-        deliver("so far", outcome, 4, 10)
+        outcome.raise_stop("so far", 4, 10)
     assert (stop.value.finished, stop.value.total, stop.value.result) == (4, 10, "so far")
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import manymatch
-from manymatch.batch.parts import deliver, num_pairs
+from manymatch.batch.parts import num_pairs
 from manymatch.cli.flags import Limit
 from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
 from manymatch.features.device import (
@@ -334,7 +334,7 @@ class DepthSets(RunSets):
         label = f"{dataset.title}, {name}"
         outcome = run_pairs({"curves": kept}, total, work, progress=self.progress, label=label)
         records = kept.first(total)
-        deliver(records, outcome, len(records), total)
+        outcome.raise_stop(records, len(records), total)
         patches.notes.update(dict.fromkeys(note for record in records for note in record["notes"]))
         return {
             "set": dataset.name,

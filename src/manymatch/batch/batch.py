@@ -15,9 +15,8 @@ import numpy as np
 import manymatch
 from manymatch._validate import choice, count, integer, refusal
 from manymatch.batch import CAMERA_PER, CameraPer
-from manymatch.batch.focals import FOCAL_COLUMNS, shared_focals
+from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass
 from manymatch.batch.outputs import (
-    ANY_PAIRS,
     MatchStore,
     Reason,
     checked_formats,
@@ -29,8 +28,8 @@ from manymatch.batch.outputs import (
     write_outputs,
     write_tables,
 )
-from manymatch.batch.parts import deliver, num_pairs, num_workers, open_run, run_blocks
-from manymatch.batch.ray_engine import ray_cluster
+from manymatch.batch.parts import num_pairs, num_workers, open_run, run_blocks
+from manymatch.batch.ray_engine import RayBlocks, ray_cluster
 from manymatch.batch.shards import cutting, pair_blocks, shard_of
 from manymatch.batch.work import ERROR, VERDICTS, BlockWork, PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
@@ -43,7 +42,7 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.match_result import provenance_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from manymatch._validate import IndexArray
@@ -201,29 +200,27 @@ def run_batch(
     listed = as_pairs(pairs, images)
     settings = MatcherConfig.of(config)
     total = num_pairs(len(listed), limit)
-    chosen = checked_formats(formats, listed)
-    _check_keypoints(settings, chosen)
+    chosen = checked_formats(formats, listed, settings)
     choice(camera_per, "camera_per", CAMERA_PER)
     folder = output_folder(out, "out")
     check_camera(cameras, "cameras")
-    batch = _Batch(folder, listed, total, num_workers(workers), shard_of(shard), progress)
+    threads, (number, shards) = num_workers(workers), shard_of(shard)
     with contextlib.ExitStack() as stack:
-        batch.cluster = ray_cluster(engine, address, workers)
-        if batch.cluster is not None:
-            stack.callback(batch.cluster.close)
-            device = batch.cluster.device(device) if settings.needs_torch else "cpu"
+        cluster = ray_cluster(engine, address, workers)
+        if cluster is not None:
+            stack.callback(cluster.close)
+            device = cluster.device(device) if settings.needs_torch else "cpu"
         size, ends = cutting(folder, listed, total, block, network=settings.needs_torch)
-        batch.blocks = pair_blocks(listed, ends, size)
-        batch.header = {
+        blocks = pair_blocks(listed, ends, size)
+        wanted = [place for place, items in enumerate(blocks) if (items < total).any()]
+        header = {
             **_header(settings, listed, device, cameras),
             "camera_per": camera_per,
             "with_rank_one": with_rank_one,
             "matches": bool(chosen),
             "block": size,
         }
-        batch.more = {"ends": ends, "provenance": provenance_of(settings)}
-        alone = batch.workers == 1 and batch.cluster is None
-        batch.work = PairWork(
+        work = PairWork(
             settings,
             device,
             offline,
@@ -233,39 +230,60 @@ def run_batch(
             with_rank_one=with_rank_one,
             keep_matches=bool(chosen),
             memory_mb=integer(memory_mb, "memory_mb", 0),
-            threads=None if alone else 1,
+            threads=None if threads == 1 and cluster is None else 1,
+        )
+        batch = _Batch(
+            folder,
+            listed,
+            total,
+            blocks,
+            wanted,
+            [place for place in wanted if place % shards == number],
+            header,
+            {"ends": ends, "provenance": provenance_of(settings)},
+            work,
+            threads,
+            cluster,
+            progress,
         )
         return batch.execute(chosen, start, retry_errors=retry_errors)
 
 
 @dataclasses.dataclass
 class _Batch:
-    """One call of `run_batch`, with everything checked."""
+    """One call of `run_batch`, with everything checked.
+
+    The blocks `wanted` have pairs below `total`, those of `own` belong to this shard as well.
+    """
 
     folder: Path
     pairs: Sequence[Pair]
     total: int
+    blocks: list[IndexArray]
+    wanted: list[int]
+    own: list[int]
+    header: dict[str, Any]
+    more: dict[str, Any]
+    work: PairWork
     workers: int
-    shard: tuple[int, int]
+    cluster: RayCluster | None
     progress: Callable[[RunProgress], object] | None
-    cluster: RayCluster | None = None
     computed: int = 0
     notes: list[str] = dataclasses.field(default_factory=list)
-    header: dict[str, Any] = dataclasses.field(init=False)
-    more: dict[str, Any] = dataclasses.field(init=False)
-    blocks: list[IndexArray] = dataclasses.field(init=False)
-    work: PairWork = dataclasses.field(init=False)
 
     def execute(self, formats: Sequence[str], start: float, *, retry_errors: bool) -> BatchSummary:
         """Do the missing blocks, of the second pass as well, then write tables and files."""
-        first = self._open("parts")
-        again = self._with_errors(first) if retry_errors else []
+        first, again = self._open("parts"), list[int]()
+        if retry_errors:
+            there = sorted(set(self.own).intersection(first.finished()))
+            tables = first.tables(("verdict",), there)
+            again = [block for block, table in tables if ERROR in table["verdict"].to_pylist()]
         for _ in range(_REPAIRS):
-            remarks = []
+            remarks, noted = list[str](), len(self.notes)
             run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), again)
             again = []
             if self.header["camera_per"] != "pair" and not outcome.interrupted:
-                if self._missing(first, range(len(self.blocks))):
+                if first.missing(self.wanted):
                     remarks.append(
                         "All pairs decide about focal lengths that pairs share: when the parts of "
                         "all shards are in one folder, the same command matches the pairs again."
@@ -273,18 +291,15 @@ class _Batch:
                 else:
                     run, outcome = self._second_pass(first)
             files, found = self._write_tables(run, remarks)
-            damaged = [*first.notes, *(run.notes if run is not first else ())]
-            self.notes += damaged
-            run.notes, first.notes = [], []
-            if outcome.interrupted or outcome.error is not None or not damaged:
+            # Until no more parts turn out to be damaged.
+            if outcome.interrupted or outcome.error is not None or len(self.notes) == noted:
                 break
         if formats and not outcome.interrupted:
-            if not self._missing(run, range(len(self.blocks))):
+            if not run.missing(self.wanted):
                 store = MatchStore(run, self.more["provenance"])
-                said = run.rows(FOCAL_COLUMNS)
-                per = self.header["camera_per"]
+                said, per = run.rows(FOCAL_COLUMNS), self.header["camera_per"]
                 files += write_outputs(store, said, self.folder, formats, per)
-            elif self.shard[1] > 1:
+            elif len(self.own) < len(self.wanted):
                 remarks.append(
                     "Files of the matches are written when the parts of all shards are in one "
                     "folder, by the same command without --shard."
@@ -299,50 +314,29 @@ class _Batch:
             **found,
         )
         write_json(self.folder / "summary.json", {**summary.to_dict(), **self.header})
-        result: BatchSummary = deliver(summary, outcome, summary.finished, summary.total)
-        return result
+        outcome.raise_stop(summary, summary.finished, summary.total)
+        return summary
 
     def _open(self, name: str) -> Run:
         kept = schema(self.header["with_rank_one"], matches=self.header["matches"])
         more = {"parts": name, **self.more}
-        return open_run(self.folder, self.header, self.blocks, schema=kept, more=more, name=name)
-
-    @property
-    def _own(self) -> list[int]:
-        """The blocks of this shard that have wanted pairs."""
-        blocks = range(self.shard[0], len(self.blocks), self.shard[1])
-        return [block for block in blocks if (self.blocks[block] < self.total).any()]
-
-    def _missing(self, run: Run, blocks: Iterable[int]) -> list[int]:
-        """List those of some blocks that have wanted pairs and no part."""
-        there = set(run.finished())
-        wanted = (block for block in blocks if block not in there)
-        return [block for block in wanted if (self.blocks[block] < self.total).any()]
-
-    def _with_errors(self, run: Run) -> list[int]:
-        """List the finished blocks of this shard that have rows with errors."""
-        there = sorted(set(self._own).intersection(run.finished()))
-        tables = ((block, run.table(block, ("verdict",))) for block in there)
-        return [b for b, t in tables if t is not None and ERROR in t["verdict"].to_pylist()]
+        run = open_run(self.folder, self.header, self.blocks, kept, name, more)
+        run.notes = self.notes
+        return run
 
     def _do(self, do_block: BlockWork, again: Sequence[int] = (), label: str = "") -> Outcome:
-        run, own = do_block.run, self._own
-        blocks = sorted({*self._missing(run, own), *again})
-        executor, workers = None, self.workers
+        run = do_block.run
+        blocks = run.sizes(sorted({*run.missing(self.own), *again}))
+        do: Callable[[int], Mapping[str, int]] = do_block
+        workers = self.workers
         if blocks and self.cluster is not None:
-            executor, workers = self.cluster.executor(do_block)
+            do, workers = RayBlocks(self.cluster, do_block), self.cluster.workers()
         elif blocks:
             # A missing package or missing weights concern all pairs.
             self.work.load()
+        earlier = sum(run.sizes(self.own).values()) - sum(blocks.values())
         outcome = run_blocks(
-            run,
-            blocks,
-            do_block,
-            workers=workers,
-            executor=executor,
-            progress=self.progress,
-            earlier=run.size(own) - run.size(blocks),
-            label=label,
+            blocks, do, workers=workers, progress=self.progress, earlier=earlier, label=label
         )
         self.computed = max(self.computed, outcome.computed)
         return outcome
@@ -352,8 +346,8 @@ class _Batch:
 
         The parts are in a folder of their own, which the focal lengths name.
         """
-        said = (row for row in first.rows(FOCAL_COLUMNS) if row["index"] < self.total)
-        found = {name: focal for name, focal in shared_focals(said).items() if focal.reliable}
+        said = {row["index"]: row for row in first.rows(FOCAL_COLUMNS)}
+        found = FirstPass.of({i: row for i, row in said.items() if i < self.total}).focals
         values = sorted((name, focal.focal_px, focal.sd_px) for name, focal in found.items())
         run = self._open(f"parts-{_hash(values)[:12]}")
         do_block = BlockWork(run, self.work, self.pairs, first, found)
@@ -362,7 +356,7 @@ class _Batch:
     def _write_tables(self, run: Run, remarks: list[str]) -> tuple[list[Path], dict[str, Any]]:
         """Write the tables of all rows, and count those of this shard's wanted pairs."""
         wanted = np.zeros(len(self.pairs), dtype=bool)
-        for block in self._own:
+        for block in self.own:
             wanted[self.blocks[block]] = True
         wanted[self.total :] = False
         names = columns(self.header["with_rank_one"])
@@ -429,18 +423,6 @@ def as_pairs(pairs: object, images: object = None) -> Sequence[Pair]:
     if not listed:
         raise refusal("pairs", "at least one pair", listed)
     return listed
-
-
-def _check_keypoints(config: MatcherConfig, formats: Sequence[str]) -> None:
-    """Refuse files with one list of keypoints an image where keypoints belong to pairs."""
-    others = [form for form in formats if form not in ANY_PAIRS]
-    for source in config.sources:
-        if source.takes_images and others:
-            raise ValueError(
-                "formats must be parquet or npz where a source matches images without keypoints of "
-                f"their own ({source.name}), as hloc and COLMAP have one list of keypoints an "
-                f"image, got {others[0]!r}"
-            )
 
 
 def _header(

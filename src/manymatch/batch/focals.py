@@ -36,6 +36,7 @@ FOCAL_COLUMNS: dict[str, type] = {
     **dict.fromkeys(("prior_focal0_px", "prior_focal1_px"), float),
     **dict.fromkeys(("prior_sigma0", "prior_sigma1"), float),
 }
+_OF_FIRST_PASS = [name for name in FOCAL_COLUMNS if name.startswith(("camera", "own_", "prior"))]
 
 # Relative error that pairs have in common, as the principal point is not quite at the centre and
 # lenses distort: no number of pairs gives a smaller one.
@@ -53,10 +54,7 @@ _LARGEST_SIGMA = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class SharedFocal:
-    """A focal length in pixels from all pairs of a camera, and its standard deviation.
-
-    `pairs` of them determine it.
-    """
+    """A focal length in pixels from `pairs` pairs of a camera, and its standard deviation."""
 
     focal_px: float
     sd_px: float
@@ -87,10 +85,8 @@ def is_shared(
     camera_per: CameraPer, names: tuple[str, str], cameras: Sequence[Camera]
 ) -> bool | None:
     """Whether the two images of a pair have one focal length, as estimators take it."""
-    first, second = (camera_group(camera_per, *one) for one in zip(names, cameras, strict=True))
-    if camera_per == "pair" or first is None or second is None:
-        return None
-    return first == second
+    groups = [camera_group(camera_per, *one) for one in zip(names, cameras, strict=True)]
+    return None if camera_per == "pair" or None in groups else groups[0] == groups[1]
 
 
 def focal_row(
@@ -108,22 +104,18 @@ def focal_row(
     """
     if all(camera.known_focal for camera in priors):
         return {}
+    found = zip(priors, estimate.cameras, estimate.focal_sd_px or (None, None), strict=True)
     row: dict[str, Any] = {}
-    deviations = estimate.focal_sd_px or (None, None)
     if estimate.focal_sd_px:
         row["focal_determined"] = estimate.focal_determined
-    for side, (name, prior) in enumerate(zip(names, priors, strict=True)):
-        group = camera_group(camera_per, name, prior)
+    for side, (prior, own, deviation) in enumerate(found):
+        group = camera_group(camera_per, names[side], prior)
         if group is None:
             continue
-        row[f"camera{side}_group"] = group
-        row[f"focal{side}_sd_px"] = deviations[side]
-        row[f"prior_focal{side}_px"] = prior.focal
-        row[f"prior_sigma{side}"] = prior.focal_sigma
-        own, deviation = estimate.cameras[side], deviations[side]
-        if not trusted or deviation is None:
-            continue
-        if deviation <= FOCAL_DETERMINED * (prior.focal_sigma or 0.0) * own.focal:
+        row[f"camera{side}_group"], row[f"focal{side}_sd_px"] = group, deviation
+        row[f"prior_focal{side}_px"], row[f"prior_sigma{side}"] = prior.focal, prior.focal_sigma
+        limit = FOCAL_DETERMINED * (prior.focal_sigma or 0.0) * own.focal
+        if trusted and deviation is not None and deviation <= limit:
             row[f"own_focal{side}_px"], row[f"own_focal{side}_sd_px"] = own.focal, deviation
     return {name: row[name] for name in FOCAL_COLUMNS if row.get(name) is not None}
 
@@ -150,38 +142,29 @@ def shared_focals(rows: Iterable[Mapping[str, Any]]) -> dict[str, SharedFocal]:
 
 @dataclasses.dataclass(frozen=True)
 class FirstPass:
-    """Columns of focal lengths of the first pass, by pair, and the focal lengths of all pairs."""
+    """Rows of the first pass by the index of their pair, and the focal lengths of all pairs."""
 
     rows: Mapping[int, Mapping[str, Any]]
     focals: Mapping[str, SharedFocal]
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> FirstPass:
-        """Take the columns of focal lengths of rows by index."""
-        kept = {
-            index: {name: row[name] for name in FOCAL_COLUMNS if row.get(name) is not None}
-            for index, row in rows
-        }
-        focals = shared_focals(kept.values())
-        return cls(kept, {group: focal for group, focal in focals.items() if focal.reliable})
+    def of(cls, rows: Mapping[int, Mapping[str, Any]]) -> FirstPass:
+        """Find the focal lengths that enough rows agree on."""
+        found = shared_focals(rows.values())
+        return cls(rows, {group: focal for group, focal in found.items() if focal.reliable})
 
-    def only(self, index: int) -> FirstPass:
-        """Return what one pair needs of it, to send to another process."""
-        row = self.rows[index]
-        groups = (row.get(f"camera{side}_group", "") for side in (0, 1))
-        return FirstPass(
-            {index: row}, {name: self.focals[name] for name in groups if name in self.focals}
-        )
+    def _focal(self, row: Mapping[str, Any], side: int) -> SharedFocal | None:
+        return self.focals.get(row.get(f"camera{side}_group", ""))
 
     def camera(self, index: int, side: int, camera: Camera) -> Camera:
         """Return the camera of an image of a pair with the focal length of its group, if known."""
-        found = self.focals.get(self.rows[index].get(f"camera{side}_group", ""))
+        found = self._focal(self.rows[index], side)
         return camera if found is None else camera.with_focal(found.focal_px)
 
     def is_stale(self, row: Mapping[str, Any]) -> bool:
         """Whether the row of a pair is with other focal lengths than those of its groups."""
         for side in (0, 1):
-            wanted = self.focals.get(row.get(f"camera{side}_group", ""))
+            wanted = self._focal(row, side)
             if wanted is not None:
                 used = row.get(f"focal{side}_px", 0.0), row.get(f"focal{side}_sd_px", 0.0)
                 if not np.allclose(used, (wanted.focal_px, wanted.sd_px), rtol=1e-9, atol=0.0):
@@ -192,9 +175,9 @@ class FirstPass:
         """Return a row of the second pass with what its pair said by itself in the first."""
         first = self.rows[index]
         new = {name: value for name, value in row.items() if name not in FOCAL_COLUMNS}
-        new |= {name: first[name] for name in first if name.startswith(("camera", "own_", "prior"))}
+        new |= {name: first[name] for name in _OF_FIRST_PASS if first.get(name) is not None}
         for side in (0, 1):
-            shared = self.focals.get(first.get(f"camera{side}_group", ""))
+            shared = self._focal(first, side)
             deviation = row.get(f"focal{side}_sd_px") if shared is None else shared.sd_px
             if deviation is not None:
                 new[f"focal{side}_sd_px"] = deviation
@@ -212,9 +195,8 @@ def combined(said: Iterable[tuple[float, float]]) -> tuple[float, float]:
     """
     log_focal, sigma = np.array(sorted(said), dtype=np.float64).T
     variance = sigma**2 + _COMMON_SIGMA**2
-    order = np.argsort(log_focal, kind="stable")
-    share = np.cumsum(1.0 / variance[order])
-    mean = float(log_focal[order[np.searchsorted(share, 0.5 * share[-1])]])
+    share = np.cumsum(1.0 / variance)
+    mean = float(log_focal[np.searchsorted(share, 0.5 * share[-1])])
     inverse = 1.0 / variance
     for _ in range(_STEPS):
         squared = (log_focal - mean) ** 2
@@ -230,11 +212,10 @@ def _likelihood(row: Mapping[str, Any], side: int) -> tuple[float, float] | None
 
     None if the pair does not determine it. The prior would otherwise count once for every pair.
     """
-    names = (f"own_focal{side}_px", f"own_focal{side}_sd_px")
-    if any(name not in row for name in names):
+    focal, deviation = row.get(f"own_focal{side}_px"), row.get(f"own_focal{side}_sd_px")
+    if focal is None or deviation is None:
         return None
-    focal, sigma = row[names[0]], row[names[1]] / row[names[0]]
-    prior, broad = row[f"prior_focal{side}_px"], row[f"prior_sigma{side}"]
+    prior, broad, sigma = row[f"prior_focal{side}_px"], row[f"prior_sigma{side}"], deviation / focal
     if not 0.0 < sigma < broad:
         return None
     precision = 1.0 / sigma**2 - 1.0 / broad**2

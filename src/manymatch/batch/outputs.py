@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import functools
 import json
 import re
 import tempfile
-from collections import OrderedDict, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,34 +17,42 @@ import numpy as np
 from manymatch._validate import count, refusal, require
 from manymatch.batch.focals import shared_focals
 from manymatch.batch.parts import FORMAT, RUN, Run, read_run
-from manymatch.batch.work import COLUMNS, ERROR, RANK_ONE_COLUMNS, plain_text
+from manymatch.batch.work import (
+    ARRAYS,
+    COLUMNS,
+    ERROR,
+    RANK_ONE_COLUMNS,
+    ROTATION,
+    TRANSLATION,
+    plain_text,
+)
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.io.colmap_matches import check_mirrored
 from manymatch.io.files import as_path, make_folder, name_end, whole_file, write_text
 from manymatch.io.image import stored_orientation
-from manymatch.io.matches import AlternativePose, PairMatches
+from manymatch.io.matches import PairMatches, alternatives_of
 from manymatch.io.pair_writer import ImageRecord
 from manymatch.io.pairs import numbered, posed
 from manymatch.matcher.match_result import FORMATS, WRITERS, check_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
     from typing import Self
 
     from manymatch._validate import IndexArray
     from manymatch.batch import CameraPer
     from manymatch.batch.focals import SharedFocal
     from manymatch.io.pairs import Pair, PairImage
+    from manymatch.matcher.config import MatcherConfig
 
 #: Formats of the matches of a batch; the first two take any pairs.
 BATCH_FORMATS = ("parquet", *FORMATS)
-ANY_PAIRS = frozenset(BATCH_FORMATS[:2])
+_ANY_PAIRS = BATCH_FORMATS[:2]
 # Of either image in the name of a pair's file, which the system limits in bytes, not letters.
 _NAME_BYTES = 80
 # Rows that become Python objects at once, and rows that are sorted at once.
-_CHUNK, _BUCKET = 1024, 20_000
+_CHUNK, _STRETCH = 1024, 20_000
 # Parts with matches that a reader holds.
 _HELD = 32
 # How a cell begins that a spreadsheet may run, and how one that was changed does.
@@ -57,18 +66,8 @@ def schema(with_rank_one: bool, *, matches: bool) -> Any:
     arrow = require("pyarrow", "a batch", "images")
     fields = {name: arrow_type(name, kind) for name, kind in columns(with_rank_one).items()}
     if matches:
-        ints, doubles = arrow.list_(arrow.int32()), arrow.list_(arrow.float64())
-        both = {"matches0": ints, "matches1": ints}
-        other = arrow.struct({"pose": doubles, "probability": "float64", **both})
-        fields |= {
-            **dict.fromkeys(("x0", "y0", "x1", "y1"), doubles),
-            **both,
-            "confidence": arrow.list_(arrow.float32()),
-            "source": ints,
-            "source_names": arrow.list_(arrow.string()),
-            "other_poses": arrow.list_(other),
-            "settings": "string",
-        }
+        fields |= {name: arrow.list_(arrow.type_for_alias(ARRAYS[name][0])) for name in ARRAYS}
+        fields |= {"source_names": arrow.list_(arrow.string()), "settings": "string"}
     return arrow.schema(fields)
 
 
@@ -84,34 +83,32 @@ def rows_in_order(run: Run, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Go through the rows of all parts by index, in bounded memory.
 
     Parts are in the order of the work. They are read once; rows wait in temporary files, one for a
-    stretch of the indices, where there are many.
+    stretch of the indices.
     """
     arrow = require("pyarrow", "a batch", "images")
-    feather = require("pyarrow.feather", "a batch", "images")
-    held: list[Any] = []
-    files: defaultdict[int, list[str]] = defaultdict(list)
+    dataset = require("pyarrow.dataset", "a batch", "images")
+
+    def batches() -> Iterator[Any]:
+        for _, table in run.tables(names):
+            stretch = arrow.array(table["index"].to_numpy() // _STRETCH)
+            yield from table.append_column("stretch", stretch).to_batches()
+
+    kinds = arrow.schema(run.schema)
+    kept = arrow.schema([kinds.field(name) for name in dict.fromkeys(["index", *names])])
+    kept = kept.append(arrow.field("stretch", "int64"))
     with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
-
-        def put_down() -> None:
-            rows = arrow.concat_tables(held)
-            buckets = rows["index"].to_numpy() // _BUCKET
-            for bucket in np.unique(buckets).tolist():
-                files[bucket].append(f"{place}/{bucket}-{len(files[bucket])}")
-                some = rows.filter(arrow.array(buckets == bucket))
-                feather.write_feather(some, files[bucket][-1])
-            held.clear()
-
-        for block in run.finished():
-            table = run.table(block, names)
-            held += [] if table is None else [table]
-            if sum(map(len, held)) >= _BUCKET:
-                put_down()
-        if held:
-            put_down()
-        for bucket in sorted(files):
-            whole = arrow.concat_tables(map(feather.read_table, files[bucket])).sort_by("index")
-            for start in range(0, len(whole), _CHUNK):
-                yield from whole.slice(start, _CHUNK).to_pylist()
+        dataset.write_dataset(
+            batches(),
+            place,
+            schema=kept,
+            format="feather",
+            partitioning=["stretch"],
+            min_rows_per_group=_CHUNK,
+        )
+        for path in sorted(Path(place).iterdir(), key=lambda path: int(path.name)):
+            rows = dataset.dataset(path, format="feather").to_table().sort_by("index")
+            for start in range(0, len(rows), _CHUNK):
+                yield from rows.slice(start, _CHUNK).to_pylist()
 
 
 def write_tables(
@@ -238,8 +235,7 @@ class MatchStore:
 
     def __init__(self, run: Run, common: Mapping[str, Any]) -> None:
         arrow = require("pyarrow", "a batch", "images")
-        self._run, self._common = run, common
-        self._parts: OrderedDict[int, Any] = OrderedDict()
+        self._common, self._part = common, functools.lru_cache(_HELD)(run.read)
         empty = arrow.schema({"index": "int64", "name0": "string", "name1": "string"})
         found, places = [empty.empty_table()], [np.zeros((0, 2), dtype=np.int64)]
         for block in run.finished():
@@ -275,11 +271,10 @@ class MatchStore:
     def by_names(self, name0: str, name1: str) -> PairMatches:
         """Return the matches of two images, in this order; of several such pairs the first."""
         compute = require("pyarrow.compute", "a batch", "images")
-        first, second = (
-            compute.equal(self._named[column], name)
-            for column, name in (("name0", name0), ("name1", name1))
+        both = (
+            compute.equal(self._named[f"name{side}"], n) for side, n in enumerate((name0, name1))
         )
-        found = np.flatnonzero(compute.and_(first, second).to_numpy())
+        found = np.flatnonzero(compute.and_(*both).to_numpy())
         if not found.size:
             raise KeyError((name0, name1))
         return self[int(self._indices[found[0]])]
@@ -294,7 +289,7 @@ class MatchStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._parts.clear()
+        self._part.cache_clear()
 
     def pair(self, index: int) -> tuple[dict[str, Any], PairMatches]:
         """Return the row and the matches of a pair; its part may be damaged (`DamagedPart`)."""
@@ -302,50 +297,27 @@ class MatchStore:
         if place == len(self) or self._indices[place] != index:
             raise KeyError(index)
         block, place = self._places[place].tolist()
-        if block not in self._parts:
-            self._parts[block] = self._run.read(block)
-            if len(self._parts) > _HELD:
-                self._parts.popitem(last=False)
-        self._parts.move_to_end(block)
-        (part,) = self._parts[block].slice(place, 1).to_batches()
-        return _unpacked(part, self._common)
-
-
-def _unpacked(part: Any, common: Mapping[str, Any]) -> tuple[dict[str, Any], PairMatches]:
-    """Return the row and the matches in a part of one row."""
-    named = {name: part.column(name)[0] for name in part.schema.names}
-    row = {name: named[name].as_py() for name in (*COLUMNS, "source_names") if name in named}
-
-    def array(name: str) -> Any:
-        values = named[name].values
-        return None if values is None else values.to_numpy(zero_copy_only=False)
-
-    def both(name0: str, name1: str, kind: type = np.float64) -> Any:
-        return np.column_stack([array(name0), array(name1)]).astype(kind)
-
-    pose = None
-    if row["success"]:
-        R = np.array([[row[f"R{i}{j}"] for j in range(3)] for i in range(3)])
-        pose = RelativePose(R, np.array([row[f"t{i}"] for i in range(3)]))
-    others = []
-    for other in named["other_poses"].as_py() or ():
-        matrix = np.array(other["pose"]).reshape(4, 4)
-        matches = np.column_stack([other["matches0"], other["matches1"]]).astype(np.int64)
-        other_pose = RelativePose(matrix[:3, :3], matrix[:3, 3])
-        others.append(AlternativePose(other_pose, other["probability"], matches))
-    confidence = array("confidence")
-    found = PairMatches(
-        both("x0", "y0"),
-        both("x1", "y1"),
-        both("matches0", "matches1", np.int64),
-        None if confidence is None else confidence.astype(np.float64),
-        pose,
-        config={**common, **json.loads(named["settings"].as_py())},
-        alternatives=tuple(others),
-        source=array("source"),
-        source_names=tuple(row.pop("source_names") or ()),
-    )
-    return {name: value for name, value in row.items() if value is not None}, found
+        (part,) = self._part(block).slice(place, 1).to_batches()
+        (row,) = part.drop_columns([*ARRAYS]).to_pylist()
+        columns = {name: part[name][0].values for name in ARRAYS}
+        arrays = {
+            name: column.to_numpy(zero_copy_only=False).reshape(ARRAYS[name][1])
+            for name, column in columns.items()
+            if column is not None
+        }
+        R, t = ([row[name] for name in names] for names in (ROTATION, TRANSLATION))
+        found = PairMatches(
+            arrays["points0"],
+            arrays["points1"],
+            arrays["match_indices"],
+            arrays.get("match_probability"),
+            RelativePose(np.reshape(R, (3, 3)), np.array(t)) if row["success"] else None,
+            config={**self._common, **json.loads(row.pop("settings"))},
+            alternatives=alternatives_of(arrays),
+            source=arrays.get("match_source"),
+            source_names=tuple(row.pop("source_names") or ()),
+        )
+        return {name: value for name, value in row.items() if value is not None}, found
 
 
 def read_matches(path: object) -> MatchStore:
@@ -379,10 +351,12 @@ def read_matches(path: object) -> MatchStore:
     known = read_run(folder) if folder.is_dir() else None
     if known is None:
         raise refusal("path", "the folder of a batch that keeps its matches", str(folder))
-    if known["format"] != FORMAT or known.get("matches") is not True:
+    why = None
+    if known["format"] != FORMAT:
+        why = f"it has format {known['format']}, and this version reads {FORMAT}"
+    elif known.get("matches") is not True:
         why = "its batch did not keep the matches, which --format does"
-        if known["format"] != FORMAT:
-            why = f"it has format {known['format']}, and this version reads {FORMAT}"
+    if why is not None:
         raise ValueError(
             f"path must be a batch that keeps its matches, got {str(folder)!r} ({why})"
         )
@@ -390,25 +364,34 @@ def read_matches(path: object) -> MatchStore:
         if not isinstance(known.get(name), kind):
             raise refusal(f"{RUN}: {name!r}", want, known.get(name))
     columns = schema(known.get("with_rank_one") is True, matches=True)
-    run = Run(folder, known, None, columns, known["parts"])
-    return MatchStore(run, known["provenance"])
+    return MatchStore(Run(folder, known, None, columns, known["parts"]), known["provenance"])
 
 
 # --------------------------------------------------------------------------------- formats
 
 
-def checked_formats(formats: Iterable[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
+def checked_formats(
+    formats: Iterable[str], pairs: Sequence[Pair], config: MatcherConfig | None = None
+) -> tuple[str, ...]:
     """Check in which formats matches are written, and whether these can hold the pairs.
 
     Files of hloc and COLMAP know an image by its name and have its keypoints and its camera once.
     The names must therefore be paths below a folder, each of one file, one quarter turn and one
-    camera.
+    camera, and keypoints must not belong to a pair.
     """
     listed, numbers = numbered(pairs)
     names = dict.fromkeys(image.name for image in listed)
     chosen = check_formats(formats, names, "pairs", BATCH_FORMATS)
-    if ANY_PAIRS.issuperset(chosen):
+    others = [form for form in chosen if form not in _ANY_PAIRS]
+    if not others:
         return chosen
+    for source in () if config is None else config.sources:
+        if source.takes_images:
+            raise ValueError(
+                "formats must be parquet or npz where a source matches images without keypoints of "
+                f"their own ({source.name}), as hloc and COLMAP have one list of keypoints an "
+                f"image, got {others[0]!r}"
+            )
     purpose = f"to be written as {' and '.join(chosen)}"
     places = {name: place for place, name in enumerate(names)}
     of_name = np.array([places[image.name] for image in listed])[numbers]
@@ -450,24 +433,17 @@ def _check_database(
                     f"{cameras[name]}"
                 )
     for name, camera in cameras.items():
-        if camera is not None:
-            with _about(name):
-                camera.to_colmap()
+        try:
+            _ = camera and camera.to_colmap()
+        except ValueError as error:
+            fit = f"pairs must have cameras that fit, but of {name!r}: {error}"
+            raise ValueError(fit) from error
     stored = [
         ImageRecord(name, (1, 1), orientation=stored_orientation(image.path))
         for name, image in images.items()
     ]
     for first, second in numbers.tolist():
         check_mirrored(stored[first], stored[second])
-
-
-@contextlib.contextmanager
-def _about(name: str) -> Iterator[None]:
-    """Say to which image an error belongs."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"pairs must have cameras that fit, but of {name!r}: {error}") from error
 
 
 def matches_path(folder: Path, index: int, name0: str, name1: str) -> Path:
@@ -492,66 +468,55 @@ def write_outputs(
     focal length was unknown, that of EXIF, or that of `shared_focals` of all rows.
     """
     focals = shared_focals(rows) if "colmap-db" in formats else {}
-    files: list[Path] = []
+    places = {"npz": folder / "matches", "colmap": folder / "colmap"}
     with contextlib.ExitStack() as stack:
         writers = []
         for form in formats:
-            if form == "npz":
-                make_folder(folder / "matches")
-            elif form in WRITERS:
-                place = folder / "colmap" if form == "colmap" else folder
-                make_folder(place)
-                writers.append(stack.enter_context(WRITERS[form](place)))
-                files += writers[-1].files.values()
+            make_folder(places.get(form, folder))
+            if form in WRITERS:
+                writers.append(stack.enter_context(WRITERS[form](places.get(form, folder))))
         for index in store if writers or "npz" in formats else ():
             row, found = store.pair(index)
             if "npz" in formats:
                 found.write_npz(matches_path(folder, index, row["name0"], row["name1"]))
             if writers:
-                images, found = _for_others(row, found, focals, camera_per)
+                image0, image1 = _images(row, found, focals, camera_per)
+                # Only a pose whose matches can be trusted is given to mappers.
+                pose = found.pose if row["trusted"] else None
+                found = dataclasses.replace(found, pose=pose, cameras=_cameras(found))
                 for writer in writers:
-                    writer.add(*images, found)
-    return files
+                    writer.add(image0, image1, found)
+    return [path for writer in writers for path in writer.files.values()]
 
 
-def _for_others(
+def _cameras(found: PairMatches) -> tuple[Camera, Camera]:
+    camera0, camera1 = map(Camera.from_dict, (found.config or {})["cameras"])
+    return camera0, camera1
+
+
+def _images(
     row: dict[str, Any],
     found: PairMatches,
     focals: Mapping[str, SharedFocal],
     camera_per: CameraPer,
-) -> tuple[tuple[ImageRecord, ImageRecord], PairMatches]:
-    """Make the records of the images of a pair, and add to its matches the cameras of its pose.
-
-    Only a pose whose matches can be trusted is given to mappers.
-    """
-    config = found.config or {}
-    cameras = tuple(Camera.from_dict(config["cameras"][side]) for side in (0, 1))
-    first, second = (
-        _image(name, side, cameras[side], config["orientations"][side], row, focals, camera_per)
-        for side, name in enumerate((row["name0"], row["name1"]))
-    )
-    pose = found.pose if row["trusted"] else None
-    known = dataclasses.replace(found, pose=pose, cameras=(cameras[0], cameras[1]))
-    return (first, second), known
-
-
-def _image(
-    name: str,
-    side: int,
-    camera: Camera,
-    orientation: int,
-    row: dict[str, Any],
-    focals: Mapping[str, SharedFocal],
-    camera_per: CameraPer,
-) -> ImageRecord:
-    group = row.get(f"camera{side}_group")
-    known = row.get(f"camera{side}_source") != "found"
-    if group is not None:
-        focal = row[f"prior_focal{side}_px"]
-        if group in focals and not (known and camera_per == "pair"):
-            focal = focals[group].focal_px
-        camera = camera.with_focal(focal)
-    shared = None if camera_per == "pair" else group
-    return ImageRecord(
-        name, camera=camera, focal_known=known, orientation=orientation, camera_name=shared
-    )
+) -> list[ImageRecord]:
+    """Make the records of the images of a pair."""
+    records = []
+    for side, own in enumerate(_cameras(found)):
+        camera, group = own, row.get(f"camera{side}_group")
+        known = row.get(f"camera{side}_source") != "found"
+        if group is not None:
+            focal = row[f"prior_focal{side}_px"]
+            if group in focals and not (known and camera_per == "pair"):
+                focal = focals[group].focal_px
+            camera = own.with_focal(focal)
+        records.append(
+            ImageRecord(
+                row[f"name{side}"],
+                camera=camera,
+                focal_known=known,
+                orientation=(found.config or {})["orientations"][side],
+                camera_name=None if camera_per == "pair" else group,
+            )
+        )
+    return records

@@ -8,19 +8,6 @@ write the same bytes. This module knows nothing of images and matching.
 
 A part that was damaged later is noticed when it is read: every page has a checksum, and so has the
 whole file. It is renamed to ``000123.damaged``, a note says so, and its block is missing again.
-
-Examples
---------
->>> run = open_run(folder, {"power": 2}, cut(range(10), 4))                      # doctest: +SKIP
->>> def do_block(block):                                                         # doctest: +SKIP
-...     rows = []
-...     for index in run.blocks[block]:
-...         stop_point()  # Ctrl-C ends the block here
-...         rows.append({"index": int(index), "value": int(index) ** 2})
-...     run.write(block, rows)
-...     return {"done": len(rows)}  # for the progress
->>> outcome = run_blocks(run, run.missing(), do_block, workers=2)                # doctest: +SKIP
->>> [row["value"] for row in run.rows()]  # also while it runs                   # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -29,10 +16,12 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import io
 import json
 import re
+import shutil
 import signal
 import threading
 import time
@@ -51,7 +40,6 @@ from manymatch.options import num_threads, share_cores, usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Executor, Future
     from pathlib import Path
     from types import FrameType
 
@@ -157,8 +145,9 @@ def stop_point() -> None:
 class Run:
     """The parts of a run; see the module. It can be sent to other processes.
 
-    `blocks` are the items of each block, None for a reader that does not know them. Every part has
-    the digest of the header, as ``run.json`` has. `notes` tell of parts that were set aside.
+    `blocks` are the items of each block, None for a reader that does not know them. `schema` has
+    the columns of the parts, as pyarrow takes them, among them "index". Every part has the digest
+    of the header, as ``run.json`` has. `notes` tell of parts that were set aside.
     """
 
     def __init__(
@@ -166,10 +155,10 @@ class Run:
         folder: Path,
         header: Mapping[str, Any],
         blocks: Sequence[IndexArray] | None,
-        schema: Any = None,
+        schema: Any,
         name: str = "parts",
     ) -> None:
-        self.folder, self.header, self.blocks, self.schema = folder, header, blocks, schema
+        self.folder, self.blocks, self.schema = folder, blocks, schema
         self.parts, self.notes = folder / name, list[str]()
         known = header.get("digest")
         self.digest = known or hashlib.sha256(_json(header).encode()).hexdigest()
@@ -184,26 +173,21 @@ class Run:
         found = sorted(int(match[1]) for match in map(_PART.fullmatch, names) if match)
         return [b for b in found if self.blocks is None or b < len(self.blocks)]
 
-    def missing(self) -> list[int]:
-        """List the blocks that have no part yet, in order."""
+    def missing(self, blocks: Iterable[int] | None = None) -> list[int]:
+        """List those of some blocks, or of all, that have no part yet."""
         there = set(self.finished())
-        return [block for block in range(len(self.blocks or ())) if block not in there]
+        wanted = range(len(self.blocks or ())) if blocks is None else blocks
+        return [block for block in wanted if block not in there]
 
-    def size(self, blocks: Iterable[int]) -> int:
+    def sizes(self, blocks: Iterable[int]) -> dict[int, int]:
         """Count the items of some blocks."""
-        return sum(len((self.blocks or ())[block]) for block in blocks)
+        return {block: len((self.blocks or ())[block]) for block in blocks}
 
     def write(self, block: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write the part of a block: its rows, each with the "index" of its item, in order.
-
-        With a schema the rows are its columns; without one each row is kept as JSON.
-        """
+        """Write the part of a block: its rows, each with the "index" of its item, in order."""
         pyarrow, parquet = _arrow()
-        schema = self.schema or pyarrow.schema({"index": "int64", "record": "string"})
-        if self.schema is None:
-            rows = [{"index": row["index"], "record": _json(row)} for row in rows]
+        schema, buffer = pyarrow.schema(self.schema), io.BytesIO()
         columns = [pyarrow.array([row.get(f.name) for row in rows], type=f.type) for f in schema]
-        buffer = io.BytesIO()
         # A number that is there often, as in the keypoints of an image in several pairs, is kept
         # once for the block.
         settings = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
@@ -234,81 +218,54 @@ class Run:
         if source.metadata.metadata[b"manymatch.run"].decode() != self.digest:
             raise ValueError("it belongs to a run with other settings")
         groups = (source.metadata.row_group(k) for k in range(source.num_row_groups))
-        values = sum(g.column(k).num_values for g in groups for k in range(g.num_columns))
-        if 8 * values > files.limit("array_mb") * 1_000_000:
-            raise files.too_large("it expands to more megabytes", "array_mb")
+        files.check_size(sum(g.column(k).num_values for g in groups for k in range(g.num_columns)))
         table = source.read(None if columns is None else list(dict.fromkeys(["index", *columns])))
         indices = table["index"].to_numpy()
         if self.blocks is not None and not np.array_equal(indices, self.blocks[block]):
             raise ValueError("it has other items than its block")
         return table
 
-    def table(self, block: int, columns: Iterable[str] | None = None) -> Any:
-        """Read a part as `read` does; None if it had to be set aside, as it is damaged."""
-        try:
-            return self.read(block, columns)
-        except DamagedPart as error:
-            self._set_aside(block, error)
-            return None
+    def tables(
+        self, columns: Iterable[str] | None = None, blocks: Iterable[int] | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """Read finished parts, or some of them, in order; damaged ones are set aside.
+
+        Such a part is renamed, so that its block is missing, and noted.
+        """
+        for block in self.finished() if blocks is None else blocks:
+            try:
+                yield block, self.read(block, columns)
+            except DamagedPart as error:
+                path = self.path(block)
+                aside = path.with_name(f"{path.stem}.damaged")
+                with contextlib.suppress(ValueError, OSError), open_regular(path) as file:
+                    files.write_whole(aside, functools.partial(shutil.copyfileobj, file))
+                path.unlink(missing_ok=True)
+                self.notes.append(
+                    f"{self.parts.name}/{error}; it is kept as {aside.name}, and its block is done "
+                    "again."
+                )
 
     def rows(self, columns: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Go through the rows of finished blocks, in the order of the blocks.
-
-        Unknown values are left out. Damaged parts are set aside and left out.
-        """
-        for block in self.finished():
-            table = self.table(block, None if self.schema is None else columns)
-            for row in () if table is None else table.to_pylist():
-                if self.schema is None:
-                    yield json.loads(row["record"])
-                else:
-                    yield {name: value for name, value in row.items() if value is not None}
-
-    def _set_aside(self, block: int, error: Exception) -> None:
-        """Rename a damaged part, so that its block is missing, and note it."""
-        path = self.path(block)
-        aside = path.with_name(f"{path.stem}.damaged")
-        with contextlib.suppress(ValueError, OSError):
-            with open_regular(path) as file:
-                data = file.read()
-            files.write_whole(aside, lambda file: file.write(data))
-        path.unlink(missing_ok=True)
-        self.notes.append(
-            f"{self.parts.name}/{error}; it is kept as {aside.name}, and its block is done again."
-        )
+        """Go through the rows of `tables`; unknown values are left out."""
+        for _, table in self.tables(columns):
+            for row in table.to_pylist():
+                yield {name: value for name, value in row.items() if value is not None}
 
 
 def open_run(
     folder: Path,
     header: Mapping[str, Any],
     blocks: Sequence[IndexArray],
-    *,
-    schema: Any = None,
-    more: Mapping[str, Any] | None = None,
+    schema: Any,
     name: str = "parts",
+    more: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Begin a run in a folder, or continue the one that it holds.
+    """Begin a run in a folder, which is made, or continue the one that it holds.
 
-    Parameters
-    ----------
-    folder : Path
-        Made if it does not exist; may be at an address.
-    header : mapping
-        Everything that decides the rows, in JSON types. A folder with another header is refused.
-        Entries that end with ``_hash`` are named by what precedes that.
-    blocks : sequence of arrays
-        The items of each block, by index; see `cut`.
-    schema : pyarrow.Schema, optional
-        Columns of the parts; by default each row is kept as JSON text.
-    more : mapping, optional
-        Further entries of ``run.json``, which are not compared.
-    name : str
-        Folder of the parts below the run.
-
-    Raises
-    ------
-    ValueError
-        If the folder holds results of other settings; the first one that differs is named.
+    The header is everything that decides the rows, in JSON types; a folder with another header is
+    refused with a `ValueError` that names the first difference. `more` are further entries of
+    ``run.json``, which are not compared. The others are those of `Run`.
     """
     check_run(folder, header)
     run = Run(folder, header, blocks, schema, name)
@@ -357,7 +314,10 @@ def check_run(folder: Path, header: Mapping[str, Any]) -> None:
 
 
 def difference(old: Any, new: Any, name: str) -> str | None:
-    """Name the first setting in which two headers differ, as the object of "the folder holds"."""
+    """Name the first setting in which two headers differ, as the object of "the folder holds".
+
+    Entries that end with ``_hash`` are named by what precedes that.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         keys = dict.fromkeys([*new, *old])
         found = (difference(old.get(key), new.get(key), f"{name}.{key}") for key in keys)
@@ -387,55 +347,59 @@ def _with_crc(data: bytes, crc: bytes) -> bytes:
 
 @dataclasses.dataclass
 class Outcome:
-    """What `run_blocks` did: items it finished, by category as well, and how it ended.
+    """What `run_blocks` did: the items that it finished by category, and how it ended.
 
     `interrupted` says whether Ctrl-C ended it, `busy` whether a block was still in work then, and
-    `error` is the fault of a block that failed twice; `deliver` raises it.
+    `error` is the fault of a block that failed twice.
     """
 
-    computed: int = 0
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
     interrupted: bool = False
     busy: bool = False
     error: BaseException | None = None
 
+    @property
+    def computed(self) -> int:
+        """Number of items that it finished."""
+        return self.counts.total()
+
+    def raise_stop(self, result: Any, finished: int, total: int) -> None:
+        """Raise the error of a block or, after Ctrl-C, `RunInterrupted` with a result."""
+        if self.error is not None:
+            raise self.error
+        if self.interrupted:
+            raise RunInterrupted(finished, total, busy=self.busy, result=result)
+
 
 def run_blocks(
-    run: Run,
-    blocks: Sequence[int],
-    do_block: Callable[[int], Mapping[str, int] | None],
+    blocks: Mapping[int, int],
+    do_block: Callable[[int], Mapping[str, int]],
     *,
     workers: int = 1,
-    executor: Executor | None = None,
     progress: Callable[[RunProgress], object] | None = None,
     earlier: int = 0,
     label: str = "",
 ) -> Outcome:
-    """Work on blocks until all are finished or Ctrl-C.
+    """Work on blocks in threads until all are finished or Ctrl-C.
 
     Parameters
     ----------
-    run : Run
-        Only its sizes of blocks are used; `do_block` writes the parts.
-    blocks : sequence of int
-        What to do, in this order.
+    blocks : mapping of int to int
+        Number of items of each block, in the order in which blocks are begun.
     do_block : callable
-        Computes a block and writes its part. Returns numbers of items by category, which progress
-        shows. It is called by several threads, and calls `stop_point` between items. A lack of
-        memory, or a fault on the way to a file, puts the block off until all others are done; every
-        other exception ends the run.
+        Computes a block, writes its part, and returns the number of its items by category. It is
+        called by several threads, and calls `stop_point` between items. A lack of memory, or a
+        fault on the way to a file, puts the block off until all others are done; every other
+        exception ends the run.
     workers : int
-        Threads, or blocks that are given to `executor` at a time.
-    executor : Executor, optional
-        Works on the blocks in place of threads of this process.
-    progress : callable, optional
-        Called with a `RunProgress` at the start and after every block.
-    earlier : int
-        Items that were finished before.
-    label : str
-        For the progress.
+        Blocks that are in work at the same time.
+    progress, earlier, label
+        `progress` is called with a `RunProgress` at the start and after every block; `earlier`
+        items were finished before.
     """
-    outcome, begin, total = Outcome(), time.monotonic(), run.size(blocks)
+    outcome, begin, total = Outcome(), time.monotonic(), sum(blocks.values())
+    stop, waiting, again = threading.Event(), deque(blocks), set[int]()
+    pending: dict[concurrent.futures.Future[Mapping[str, int]], int] = {}
 
     def report() -> None:
         done = outcome.computed
@@ -444,30 +408,35 @@ def run_blocks(
             counts = dict(outcome.counts)
             progress(RunProgress(done + earlier, total + earlier, counts, left, label))
 
+    def finish() -> None:
+        """Begin no more blocks, and wait a moment for those in work."""
+        stop.set()
+        for future in pending:
+            future.cancel()
+        for future in concurrent.futures.wait(pending, _GRACE_SECONDS).done:
+            del pending[future]
+            with contextlib.suppress(Exception, concurrent.futures.CancelledError):
+                outcome.counts.update(future.result())
+        outcome.busy = bool(pending)
+
     report()
-    if not blocks:
-        return outcome
-    stop, waiting, again = threading.Event(), deque(blocks), set[int]()
-    pending: dict[Future[Any], int] = {}
     with contextlib.ExitStack() as stack:
-        if executor is None:
-            executor = stack.enter_context(_threads(min(workers, len(blocks)), stop))
-        stack.callback(executor.shutdown, wait=False, cancel_futures=True)
+        threads = stack.enter_context(_threads(max(1, min(workers, len(blocks))), stop))
         stack.enter_context(_interruptible(stop))
-        stack.callback(_drain, run, pending, outcome, stop)
+        stack.callback(finish)
         while (waiting or pending) and not stop.is_set():
             # A block that was put off, maybe for lack of memory, is alone.
             while waiting and len(pending) < (1 if waiting[0] in again else workers):
                 block = waiting.popleft()
-                pending[executor.submit(do_block, block)] = block
-            for future in _ended(pending, _POLL_SECONDS):
-                block, error = pending[future], future.exception()
+                pending[threads.submit(do_block, block)] = block
+            first = concurrent.futures.FIRST_COMPLETED
+            for future in concurrent.futures.wait(pending, _POLL_SECONDS, first).done:
+                block, error = pending.pop(future), future.exception()
                 if not machine_fault(error) or getattr(error, "errno", 0) in _NO_ROOM:
-                    _take(run, pending, future, outcome)
-                    report()
-                    continue
-                del pending[future]
-                if block in again:
+                    with contextlib.suppress(_Stopped):
+                        outcome.counts.update(future.result())
+                        report()
+                elif block in again:
                     outcome.error = error
                 else:
                     again.add(block)
@@ -477,35 +446,8 @@ def run_blocks(
     return outcome
 
 
-def _take(run: Run, pending: dict[Future[Any], int], future: Future[Any], outcome: Outcome) -> None:
-    """Count a block that ended, or raise what it raised."""
-    block = pending.pop(future)
-    with contextlib.suppress(_Stopped, concurrent.futures.CancelledError):
-        outcome.counts.update(future.result() or {})
-        outcome.computed += run.size([block])
-
-
-def _drain(
-    run: Run, pending: dict[Future[Any], int], outcome: Outcome, stop: threading.Event
-) -> None:
-    """Begin no more blocks, and wait a moment for those in work."""
-    stop.set()
-    for future in pending:
-        future.cancel()
-    deadline = time.monotonic() + _GRACE_SECONDS
-    while pending and (wait := deadline - time.monotonic()) > 0:
-        for future in _ended(pending, wait):
-            with contextlib.suppress(Exception):
-                _take(run, pending, future, outcome)
-    outcome.busy = bool(pending)
-
-
-def _ended(pending: Mapping[Future[Any], int], timeout: float) -> set[Future[Any]]:
-    return concurrent.futures.wait(pending, timeout, concurrent.futures.FIRST_COMPLETED).done
-
-
 @contextlib.contextmanager
-def _threads(workers: int, stop: threading.Event) -> Iterator[Executor]:
+def _threads(workers: int, stop: threading.Event) -> Iterator[concurrent.futures.Executor]:
     """Give threads that share the cores, also those of NumPy's matrix products.
 
     The threads of these would otherwise wait for each other in loops.
@@ -519,9 +461,12 @@ def _threads(workers: int, stop: threading.Event) -> Iterator[Executor]:
     products = ThreadpoolController().select(user_api="blas")
     # Not more than the environment says.
     limits = {pool["prefix"]: min(share, pool["num_threads"]) for pool in products.info()}
-    pool = concurrent.futures.ThreadPoolExecutor(workers, "manymatch", prepare)
+    threads = concurrent.futures.ThreadPoolExecutor(workers, "manymatch", prepare)
     with products.limit(limits=limits):
-        yield pool
+        try:
+            yield threads
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 @contextlib.contextmanager
@@ -545,12 +490,3 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def deliver(result: Any, outcome: Outcome, finished: int, total: int) -> Any:
-    """Return a result; after Ctrl-C raise `RunInterrupted` with it, or the error of a block."""
-    if outcome.error is not None:
-        raise outcome.error
-    if outcome.interrupted:
-        raise RunInterrupted(finished, total, busy=outcome.busy, result=result)
-    return result

@@ -7,7 +7,6 @@ the features of its last images for the next blocks.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import logging
 import os
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import manymatch
 from manymatch._validate import choice, refusal, require
 from manymatch.batch import ENGINES
+from manymatch.batch.parts import stop_point
 from manymatch.features.device import (
     WITHOUT_NETWORK,
     library_versions,
@@ -30,13 +30,11 @@ from manymatch.features.device import (
 from manymatch.options import share_cores, usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from manymatch.batch.work import BlockWork
 
 _ADDRESS = re.compile(r"([^\s/@:]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
-# How long a cluster may take to answer.
-_ANSWER_SECONDS = 10.0
+# How long a cluster may take to answer, and how often a thread that waits looks for Ctrl-C.
+_ANSWER_SECONDS, _POLL_SECONDS = 10.0, 0.5
 # How often a task is run again whose process or node was lost.
 _RETRIES = 3
 # Tasks that share a GPU at most.
@@ -73,30 +71,29 @@ class RayCluster:
         where = "of this machine" if address == "auto" else f"at {address}"
         self._name = "a local Ray" if address is None else f"the Ray cluster {where}"
 
-    def connect(self) -> Any:
-        """Return the module ray, connected."""
-        ray = self._ray
-        if ray.is_initialized():
+    def resources(self) -> dict[str, float]:
+        """Connect if that was not done before, and return what the cluster has."""
+        if self._ray.is_initialized():
             if self._address not in (None, "auto") and not self._own:
                 raise ValueError(
                     "address must be left out where this process is connected to Ray already, got "
                     f"{self._address!r}"
                 )
-            return ray
-        more: dict[str, Any] = {"address": self._address}
+            return dict(self._ray.cluster_resources())
+        how: dict[str, Any] = {"address": self._address}
         if self._address is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             cpus = self._workers or usable_cores()
-            more = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+            how = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
         else:
             self._check_reachable()
         try:
-            ray.init(**more, logging_level=logging.ERROR, log_to_driver=False)
+            self._ray.init(**how, logging_level=logging.ERROR, log_to_driver=False)
         except (OSError, RuntimeError, ValueError) as error:
             reason = str(error).strip().partition("\n")[0].rstrip(".")
             raise ConnectionError(f"{self._name} cannot be used: {reason}") from error
         self._own = True
-        return ray
+        return dict(self._ray.cluster_resources())
 
     def _check_reachable(self) -> None:
         """Refuse a cluster that does not answer; Ray itself would wait for minutes and exit."""
@@ -117,20 +114,16 @@ class RayCluster:
         """Return where networks run: "cuda" if the cluster has GPUs, unless `device` is "cpu"."""
         if device not in ("auto", "cuda", "cpu"):
             raise refusal("device", '"auto", "cuda" or "cpu" with engine "ray"', device)
-        if device == "cpu":
-            return "cpu"
-        if self.connect().cluster_resources().get("GPU", 0) >= 1:
+        if device != "cpu" and self.resources().get("GPU", 0) >= 1:
             return "cuda"
         if device == "cuda":
             raise ValueError(f"device must be one that the Ray cluster has, got {device!r}")
         return "cpu"
 
-    def executor(self, do_block: BlockWork) -> tuple[RayExecutor, int]:
-        """Return what runs blocks on the cluster, and how many it is given at a time."""
-        ray = self.connect()
-        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    def workers(self) -> int:
+        """Return how many blocks are given to the cluster at a time."""
         # Tasks that wait keep the workers busy, and tell an autoscaler that there is more to do.
-        return RayExecutor(ray, do_block), self._workers or 2 * cpus
+        return self._workers or 2 * max(1, int(self.resources().get("CPU", 1)))
 
     def close(self) -> None:
         """Disconnect, and stop what was started."""
@@ -139,65 +132,46 @@ class RayCluster:
         self._own = False
 
 
-class RayExecutor(concurrent.futures.Executor):
-    """Runs `do_block` for blocks as Ray tasks."""
+class RayBlocks:
+    """Does blocks as `do_block` does, each as a task of a cluster that its thread waits for."""
 
-    def __init__(self, ray: Any, do_block: BlockWork) -> None:
-        self._ray, self._pending = ray, set[Any]()
-        network = do_block.work.config.needs_torch
+    def __init__(self, cluster: RayCluster, do_block: BlockWork) -> None:
+        there = cluster.resources()
+        self._ray = ray = require("ray", 'engine "ray"', "ray")
+        network, cuda = do_block.work.config.needs_torch, do_block.work.device == "cuda"
         resources: dict[str, float] = {"num_cpus": 1}
-        if network and do_block.work.device == "cuda":
-            there = ray.cluster_resources()
+        if network and cuda:
             share = there.get("GPU", 1) / max(1, there.get("CPU", 1))
             resources["num_gpus"] = min(1.0, max(share, 1 / _TASKS_PER_GPU))
-        on_cpu = network and do_block.work.device != "cuda"
         names = [*_versions()] if network else ["manymatch", *WITHOUT_NETWORK]
         self._call = (
             secrets.token_hex(8),
             [ray.put(do_block)],
             str(Path.cwd()),
             {name: _versions().get(name, "none") for name in names},
-            require_torch().get_num_threads() if on_cpu else None,
+            require_torch().get_num_threads() if network and not cuda else None,
         )
         # A process that used a GPU is kept for the next blocks.
         self._task = ray.remote(max_retries=_RETRIES, max_calls=0, **resources)(_do_block)
 
-    def submit(self, _: Callable[..., Any], block: int) -> Any:  # type: ignore[override]
-        """Begin a block."""
-        result: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        ref = self._task.remote(*self._call, block)
-        self._pending.add(ref)
-
-        def done(future: concurrent.futures.Future[Any]) -> None:
-            self._pending.discard(ref)
-            if not result.set_running_or_notify_cancel():
-                return
-            error = future.exception()
-            if error is None:
-                result.set_result(future.result())
-            else:
-                result.set_exception(self._plain(error, block))
-
-        ref.future().add_done_callback(done)
-        return result
-
-    def _plain(self, error: BaseException, block: int) -> BaseException:
-        """Return what a task raised, or what its loss means."""
-        errors = self._ray.exceptions
-        if isinstance(error, errors.RayTaskError) and isinstance(error.cause, Exception):
-            return error.cause
-        if isinstance(error, errors.WorkerCrashedError | errors.OutOfMemoryError):
-            return MemoryError(
+    def __call__(self, block: int) -> dict[str, int]:
+        """Do a block; raise what its task raised, or what the loss of its process means."""
+        ray, errors = self._ray, self._ray.exceptions
+        task = self._task.remote(*self._call, block)
+        try:
+            while not ray.wait([task], timeout=_POLL_SECONDS)[0]:
+                stop_point()
+            return dict(ray.get(task))
+        except errors.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, Exception) else error from None
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+            raise MemoryError(
                 f"the process that worked on block {block} ended {_RETRIES + 1} times, maybe for "
                 "lack of memory"
-            )
-        return error
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """End the tasks that are in work."""
-        for ref in tuple(self._pending):
+            ) from error
+        finally:
             with contextlib.suppress(Exception):
-                self._ray.cancel(ref, force=True)
+                ray.cancel(task, force=True)
 
 
 def _versions() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,13 +29,7 @@ _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 
 def shard_of(text: object) -> tuple[int, int]:
-    """Read "3/16" as the number of the first block, from 0, and the number of shards.
-
-    Examples
-    --------
-    >>> shard_of("3/16")
-    (2, 16)
-    """
+    """Read "3/16" as the number of the first block, from 0, and the number of shards: (2, 16)."""
     if text is None:
         return 0, 1
     found = _SHARD.fullmatch(text) if isinstance(text, str) else None
@@ -77,45 +72,27 @@ def local_order(pairs: Sequence[Pair]) -> IndexArray:
     folder, for a sequence and for neighbours that a retrieval found, in any order of the list.
     """
     images, numbers = numbered(pairs)
-    place = _breadth_first(numbers, len(images))
+    neighbours: list[list[int]] = [[] for _ in images]
+    for first, second in zip(*numbers.T.tolist(), strict=True):
+        neighbours[first].append(second)
+        neighbours[second].append(first)
+    places: dict[int, int] = {}
+    for root in range(len(images)):
+        waiting = deque([root])
+        while waiting:
+            image = waiting.popleft()
+            if image not in places:
+                places[image] = len(places)
+                waiting.extend(neighbours[image])
+    place = np.array([places[image] for image in range(len(images))])
     low, high = np.sort(place[numbers], axis=1).T
     return np.argsort(_spread(high) << np.uint64(1) | _spread(low), kind="stable")
-
-
-def _breadth_first(edges: IndexArray, count: int) -> IndexArray:
-    """Return the place of each node of a graph in a breadth-first order from its first nodes."""
-    ends = np.concatenate([edges, edges[:, ::-1]])
-    ends = ends[np.argsort(ends[:, 0], kind="stable")]
-    starts = np.searchsorted(ends[:, 0], np.arange(count + 1)).tolist()
-    neighbours = ends[:, 1].tolist()
-    seen = bytearray(count)
-    order: list[int] = []
-    for root in range(count):
-        if not seen[root]:
-            seen[root] = 1
-            place = len(order)
-            order.append(root)
-            while place < len(order):
-                node = order[place]
-                place += 1
-                for other in neighbours[starts[node] : starts[node + 1]]:
-                    if not seen[other]:
-                        seen[other] = 1
-                        order.append(other)
-    result = np.empty(count, dtype=np.int64)
-    result[order] = np.arange(count)
-    return result
 
 
 def _spread(values: IndexArray) -> NDArray[np.uint64]:
     """Put a zero before each of the lowest 32 bits of numbers."""
     bits = values.astype(np.uint64)
-    for shift, mask in (
-        (16, 0x0000FFFF0000FFFF),
-        (8, 0x00FF00FF00FF00FF),
-        (4, 0x0F0F0F0F0F0F0F0F),
-        (2, 0x3333333333333333),
-        (1, 0x5555555555555555),
-    ):
+    for shift in (16, 8, 4, 2, 1):
+        mask = (2**64 - 1) // (2**shift + 1)  # `shift` zeros, as many ones, and so on
         bits = (bits | bits << np.uint64(shift)) & np.uint64(mask)
     return bits

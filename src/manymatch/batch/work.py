@@ -25,7 +25,7 @@ from manymatch.geometry.pose import (
 )
 from manymatch.io.files import make_folder, write_text
 from manymatch.io.image import load_image, stored_orientation
-from manymatch.io.matches import to_json
+from manymatch.io.matches import alternative_arrays, to_json
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
 from manymatch.matcher.match_result import trusted
 from manymatch.matcher.matcher import Matcher
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from manymatch.batch import CameraPer
     from manymatch.batch.focals import SharedFocal
     from manymatch.batch.parts import Run
-    from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.features.extractor import Features
     from manymatch.io.pairs import Pair
     from manymatch.matcher.config import MatcherConfig
@@ -48,15 +47,15 @@ ERROR = "error"
 #: All verdicts, best first.
 VERDICTS = (*get_args(Verdict), ERROR)
 
-_ROTATION = tuple(f"R{row}{column}" for row in range(3) for column in range(3))
-_TRANSLATION = ("t0", "t1", "t2")
+ROTATION = tuple(f"R{row}{column}" for row in range(3) for column in range(3))
+TRANSLATION = ("t0", "t1", "t2")
 #: Columns of every table in their order, with the type of their values; any may be empty.
 COLUMNS: dict[str, type] = {
     "index": int,
     **dict.fromkeys(("name0", "name1"), str),
     "success": bool,
     **dict.fromkeys(("verdict", "reason", "failure", "error"), str),
-    **dict.fromkeys((*_ROTATION, *_TRANSLATION), float),
+    **dict.fromkeys((*ROTATION, *TRANSLATION), float),
     **dict.fromkeys(("keypoints0", "keypoints1", "candidates", "inliers", "matches"), int),
     **dict.fromkeys(("mean_probability", "hcm", "pose_probability"), float),
     "matches_by_source": str,
@@ -77,7 +76,18 @@ RANK_ONE_COLUMNS: dict[str, type] = {
     **dict.fromkeys(("rank_one_candidates", "rank_one_inliers", "rank_one_matches"), int),
     "rank_one_pose_error_deg": float,
 }
-#: Seconds of each pair; they are beside the parts, which are the same bytes in every run.
+#: Arrays of a pair whose matches are kept, each a column of numbers one row of the array after the
+#: other: kind and shape. The alternatives are those of `write_matches_npz`.
+ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("points0", "points1"), ("float64", (-1, 2))),
+    "match_indices": ("int32", (-1, 2)),
+    "match_probability": ("float32", (-1,)),
+    "match_source": ("int32", (-1,)),
+    "alternative_poses": ("float64", (-1, 4, 4)),
+    "alternative_probability": ("float64", (-1,)),
+    "alternative_matches": ("int32", (-1, 3)),
+}
+#: Seconds of each pair.
 TIMES = ("seconds", "estimate_seconds")
 # Entries of a configuration that belong to the pair; the others are the same for all pairs.
 _OWN_SETTINGS = ("cameras", "camera_priors", "shared_focal", "orientations")
@@ -90,13 +100,13 @@ _OWN_SETTINGS = ("cameras", "camera_priors", "shared_focal", "orientations")
 class View:
     """Features of one image by every source, in its own pixels, and its camera.
 
-    `orientation` is the EXIF orientation that was undone. There is no `camera` where the one that
-    all images share does not fit this image; pairs with a camera of their own do not need it.
+    `camera` is the sentence of an error where the one that all images share does not fit this
+    image; pairs with a camera of their own do not need it. `orientation` is the EXIF orientation
+    that was undone.
     """
 
     features: tuple[Features, ...]
-    camera: ResolvedCamera | None
-    why_no_camera: str = ""
+    camera: ResolvedCamera | str
     orientation: int = 1
 
     def camera_in(self, pair: Pair, side: int) -> ResolvedCamera:
@@ -107,8 +117,8 @@ class View:
         own, path = ((pair.camera0, pair.path0), (pair.camera1, pair.path1))[side]
         if own is not None:
             return resolve_camera(own, path, self.features[0].size, f"camera{side}")
-        if self.camera is None:
-            raise ValueError(self.why_no_camera)
+        if isinstance(self.camera, str):
+            raise ValueError(self.camera)  # noqa: TRY004 - its text
         return self.camera
 
     @property
@@ -126,11 +136,8 @@ class Views:
 
     def __init__(self, matcher: Matcher, budget: int, cameras: object = None) -> None:
         self._shared = [source.extractor for source in matcher.sources]
-        self._local = threading.local()
-        self._cameras = cameras
-        self._budget = budget
-        self._bytes = 0
-        self._lock = threading.Lock()
+        self._local, self._lock = threading.local(), threading.Lock()
+        self._cameras, self._budget, self._bytes = cameras, budget, 0
         self._kept: OrderedDict[tuple[Path, int, int | None], Future[View]] = OrderedDict()
 
     def get(self, path: Path, turns: int, longest: int | None = None) -> View:
@@ -141,24 +148,19 @@ class Views:
         """
         key = (path, turns, longest)
         with self._lock:
-            future = self._kept.get(key)
-            first = future is None
-            if future is None:
-                future = self._kept[key] = Future()
+            first = key not in self._kept
+            future = self._kept.setdefault(key, Future())
             self._kept.move_to_end(key)
-        if first:
-            self._fill(key, future)
-        return future.result()
-
-    def _fill(self, key: tuple[Path, int, int | None], future: Future[View]) -> None:
+        if not first:
+            return future.result()
         try:
             view = self.compute(*key)
-        except BaseException as error:  # noqa: BLE001 - raised by result(), here and elsewhere
+        except BaseException as error:
             # The next request computes the view again.
             with self._lock:
                 del self._kept[key]
             future.set_exception(error)
-            return
+            raise
         future.set_result(view)
         with self._lock:
             self._bytes += view.nbytes
@@ -166,6 +168,7 @@ class Views:
                 # The oldest one that is complete; at least this one is.
                 oldest = next(key for key, kept in self._kept.items() if kept.done())
                 self._bytes -= self._kept.pop(oldest).result().nbytes
+        return view
 
     def compute(self, path: Path, turns: int, longest: int | None = None) -> View:
         """Return the view of a file as `get` does, without keeping it."""
@@ -173,25 +176,24 @@ class Views:
         height, width = image.shape[:2]
         (kinds,) = extract_all(self._extractors, [np.rot90(image, turns)], longest=[longest])
         turned = tuple(features.turned(turns) for features in kinds)
+        camera: ResolvedCamera | str
         try:
             camera = resolve_camera(self._cameras, path, (width, height), "camera")
         except ValueError as error:
-            return View(turned, None, str(error), stored_orientation(path))
-        return View(turned, camera, orientation=stored_orientation(path))
+            camera = str(error)
+        return View(turned, camera, stored_orientation(path))
 
     @property
     def _extractors(self) -> list[Extractor]:
         """Extractors of this thread; those that run a network are shared and take turns."""
-        own: Any = getattr(self._local, "extractors", None)
-        if own is None:
-            own = [
+        if not hasattr(self._local, "extractors"):
+            self._local.extractors = [
                 shared
                 if shared.config.needs_torch
                 else Extractor(shared.config, offline=shared.offline, cache=shared.cache)
                 for shared in self._shared
             ]
-            self._local.extractors = own
-        return own  # type: ignore[no-any-return]
+        return self._local.extractors  # type: ignore[no-any-return]
 
 
 # --------------------------------------------------------------------------------- pairs
@@ -301,21 +303,16 @@ def result_row(
     """Row of a pair that was matched, solved or not; unknown values are left out."""
     estimate, confidence = result.estimate, result.confidence
     usable = trusted(estimate, confidence)
-    names, priors = (pair.name0, pair.name1), [known.camera for known in cameras]
+    names, priors = (pair.name0, pair.name1), [one.camera for one in cameras]
+    known = {**vars(confidence), **estimate.to_row()}
     row: dict[str, Any] = {
         "index": index,
         "name0": pair.name0,
         "name1": pair.name1,
-        **{name: value for name, value in estimate.to_row().items() if name in COLUMNS},
-        "verdict": confidence.verdict,
-        "reason": confidence.reason,
+        **{name: value for name, value in known.items() if name in COLUMNS},
         "keypoints0": len(result.keypoints0),
         "keypoints1": len(result.keypoints1),
-        "pose_probability": float(confidence.pose_probability),
         "trusted": usable,
-        "rotation_sd_deg": float(confidence.rotation_sd_deg),
-        "translation_sd_deg": float(confidence.translation_sd_deg),
-        "pose_error_deg": _error_deg(estimate, pair),
         "camera0_source": cameras[0].origin,
         "camera1_source": cameras[1].origin,
         "focal0_px": result.camera0.focal,
@@ -323,28 +320,24 @@ def result_row(
         **focal_row(camera_per, names, priors, estimate, trusted=usable),
         "estimate_seconds": result.timing["estimate"],
     }
-    pose = estimate.pose
-    if pose is not None and pair.R is not None and pair.t is not None:
-        row["rotation_error_deg"] = rotation_error_deg(pose.R, pair.R)
-        row["translation_error_deg"] = translation_error_deg(pose.t, pair.t)
-    if result.rank_one is not None:
-        plain = result.rank_one
+    plain = result.rank_one
+    if plain is not None:
         row["rank_one_success"] = plain.estimate.success
         row["rank_one_candidates"] = plain.graph.num_edges
         row["rank_one_inliers"] = int(plain.estimate.num_inliers)
         row["rank_one_matches"] = len(plain.estimate.matches)
-        row["rank_one_pose_error_deg"] = _error_deg(plain.estimate, pair)
+    if pair.R is not None and pair.t is not None:
+        row["pose_error_deg"] = pose_error_deg(estimate.pose, pair.R, pair.t)
+        if estimate.pose is not None:
+            row["rotation_error_deg"] = rotation_error_deg(estimate.pose.R, pair.R)
+            row["translation_error_deg"] = translation_error_deg(estimate.pose.t, pair.t)
+        if plain is not None:
+            row["rank_one_pose_error_deg"] = pose_error_deg(plain.estimate.pose, pair.R, pair.t)
     return {
         name: plain_text(value) if isinstance(value, str) else value
         for name, value in row.items()
         if value is not None and not (isinstance(value, float) and not math.isfinite(value))
     }
-
-
-def _error_deg(estimate: RelativePoseEstimate, pair: Pair) -> float | None:
-    if pair.R is None or pair.t is None:
-        return None
-    return pose_error_deg(estimate.pose, pair.R, pair.t)
 
 
 def plain_text(value: str) -> str:
@@ -355,26 +348,21 @@ def plain_text(value: str) -> str:
 def match_columns(result: MatchResult) -> dict[str, Any]:
     """Keypoints and matches of a pair as columns of its part; `read_matches` reads them."""
     pair = result.pair_matches()
+    arrays = {
+        "points0": pair.keypoints0,
+        "points1": pair.keypoints1,
+        "match_indices": pair.matches,
+        "match_probability": pair.confidence,
+        "match_source": pair.source,
+        **alternative_arrays(pair.alternatives),
+    }
     config = pair.config or {}
-    settings = {name: config[name] for name in _OWN_SETTINGS if name in config}
-    alternatives = [
-        {
-            "pose": pose.matrix().ravel(),
-            "probability": probability,
-            "matches0": matches[:, 0],
-            "matches1": matches[:, 1],
-        }
-        for pose, probability, matches in pair.alternatives
-    ]
     return {
-        **dict(zip(("x0", "y0"), pair.keypoints0.T, strict=True)),
-        **dict(zip(("x1", "y1"), pair.keypoints1.T, strict=True)),
-        **dict(zip(("matches0", "matches1"), pair.matches.T, strict=True)),
-        "confidence": None if pair.confidence is None else pair.confidence.astype(np.float32),
-        "source": pair.source,
+        **{
+            name: np.ravel(a).astype(ARRAYS[name][0]) for name, a in arrays.items() if a is not None
+        },
         "source_names": list(pair.source_names) or None,
-        "other_poses": alternatives or None,
-        "settings": to_json(settings, "config"),
+        "settings": to_json({n: config[n] for n in _OWN_SETTINGS if n in config}, "config"),
     }
 
 
@@ -406,20 +394,15 @@ class BlockWork:
             for row in self.first.read(block).to_pylist():
                 stop_point()
                 known = {name: value for name, value in row.items() if value is not None}
-                said = {name: known[name] for name in FOCAL_COLUMNS if name in known}
-                passed = FirstPass({row["index"]: said}, self.focals or {})
+                passed = FirstPass({row["index"]: known}, self.focals or {})
                 if row["verdict"] != ERROR and passed.is_stale(known):
                     known = self.work(row["index"], self.pairs[row["index"]], passed)
                 rows.append(known)
         self.run.write(block, rows)
-        self._write_times(block, rows)
-        return Counter(row["verdict"] for row in rows)
-
-    def _write_times(self, block: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write the seconds of pairs beside the parts, which are the same bytes in every run."""
+        # Beside the parts, which are the same bytes in every run.
         folder = self.run.folder / "times"
         make_folder(folder)
-        names = ("index", *TIMES)
-        lines = [names, *([row.get(name, "") for name in names] for row in rows)]
+        lines = [("index", *TIMES), *((r["index"], *(r.get(n, "") for n in TIMES)) for r in rows)]
         text = "".join(f"{','.join(map(str, line))}\n" for line in lines)
         write_text(folder / f"{self.run.parts.name}-{block:06d}.csv", text)
+        return Counter(row["verdict"] for row in rows)

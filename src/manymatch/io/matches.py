@@ -181,7 +181,7 @@ class PairMatches:
             "pose": None if self.pose is None else self.pose.matrix(),
             "inliers": self.inliers,
             "config": None if self.config is None else np.array(to_json(self.config, "config")),
-            **_alternative_arrays(self.alternatives),
+            **alternative_arrays(self.alternatives),
             "match_source": self.source,
             "inlier_source": self.inlier_source,
             "source_names": np.array(self.source_names) if self.source_names else None,
@@ -260,7 +260,7 @@ def read_matches_npz(path: PathLike) -> PairMatches:
             pose=_pose_of(arrays["pose"]) if "pose" in arrays else None,
             inliers=arrays.get("inliers"),
             config=json.loads(arrays["config"].item()) if "config" in arrays else None,
-            alternatives=_alternatives_of(arrays),
+            alternatives=alternatives_of(arrays),
             source=arrays.get("match_source"),
             inlier_source=arrays.get("inlier_source"),
             source_names=() if names is None else names.tolist(),
@@ -272,7 +272,7 @@ def _pose_of(array: object) -> RelativePose:
     return RelativePose(matrix[:3, :3], matrix[:3, 3])
 
 
-def _alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
+def alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
     if not alternatives:
         return {}
     poses, probability, matches = zip(*alternatives, strict=True)
@@ -284,7 +284,7 @@ def _alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, 
     return dict(zip(ALTERNATIVE_ARRAYS, arrays, strict=True))
 
 
-def _alternatives_of(named: Mapping[str, Any]) -> tuple[AlternativePose, ...]:
+def alternatives_of(named: Mapping[str, Any]) -> tuple[AlternativePose, ...]:
     arrays = [named[name] for name in ALTERNATIVE_ARRAYS if name in named]
     if not arrays:
         return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections import Counter
@@ -13,7 +14,6 @@ from manymatch.batch.parts import (
     Outcome,
     Run,
     RunProgress,
-    cut,
     open_run,
     read_run,
     run_blocks,
@@ -23,6 +23,7 @@ from manymatch.batch.parts import (
 #: What is known of one pair, in JSON types, with its "index".
 Record: TypeAlias = dict[str, Any]
 
+_COLUMNS = {"index": "int64", "record": "string"}
 # Pairs of a part.
 _BLOCK = 4
 # A part that is not complete is written after this time, so that a killed process loses little.
@@ -38,16 +39,19 @@ class Records:
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         self.folder = folder
-        self._run = open_run(folder, header, ())
-        reader = Run(folder, header, None)
-        self.by_index = {record["index"]: record for record in reader.rows()}
+        self._run = open_run(folder, header, (), _COLUMNS)
+        reader = Run(folder, header, None, _COLUMNS)
+        self.by_index = {row["index"]: json.loads(row["record"]) for row in reader.rows()}
         for note in reader.notes:
             warnings.warn(f"{str(folder)!r}: {note}", stacklevel=2)
 
     def write(self, block: int) -> None:
         """Write the part of a block."""
         items = range(_BLOCK * block, _BLOCK * (block + 1))
-        self._run.write(block, [self.by_index[i] for i in items if i in self.by_index])
+        records = ((i, self.by_index[i]) for i in items if i in self.by_index)
+        self._run.write(
+            block, [{"index": i, "record": json.dumps(r, allow_nan=False)} for i, r in records]
+        )
 
     def first(self, total: int) -> list[Record]:
         """Return the records of the first pairs, in the order of the pairs."""
@@ -59,10 +63,10 @@ def read_records(folder: Path) -> tuple[dict[str, Any], list[Record]] | None:
     header = read_run(folder)
     if header is None:
         return None
-    records = Run(folder, header, None).rows()
+    rows = sorted(Run(folder, header, None, _COLUMNS).rows(), key=lambda row: row["index"])
     for name in ("format", "digest"):
         header.pop(name, None)
-    return header, sorted(records, key=lambda record: record["index"])
+    return header, [json.loads(row["record"]) for row in rows]
 
 
 def run_pairs(
@@ -103,16 +107,13 @@ def run_pairs(
     for index in range(total) if order is None else map(int, order):
         if index in missing:
             items.setdefault(index // _BLOCK, []).append(index)
-    blocks = list(items)
-    # Only its sizes are used: how many pairs are left in each block.
-    plan = Run(Path(), {}, [cut(items[block], _BLOCK)[0] for block in blocks])
 
-    def do_block(place: int) -> Counter[str]:
+    def do_block(block: int) -> Counter[str]:
         counts: Counter[str] = Counter()
         changed: set[str] = set()
         written = time.monotonic()
         try:
-            for index in items[blocks[place]]:
+            for index in items[block]:
                 stop_point()
                 made = work(index, missing[index])
                 for name, record in made.items():
@@ -121,17 +122,16 @@ def run_pairs(
                 counts[category(next(iter(made.values())))] += 1
                 if time.monotonic() - written > _SECONDS:
                     for name in changed:
-                        kept[name].write(blocks[place])
+                        kept[name].write(block)
                     written = time.monotonic()
         finally:
             # Also after Ctrl-C or an error: pairs that are finished are kept.
             for name in changed:
-                kept[name].write(blocks[place])
+                kept[name].write(block)
         return counts
 
     return run_blocks(
-        plan,
-        range(len(blocks)),
+        {block: len(indices) for block, indices in items.items()},
         do_block,
         workers=workers,
         progress=progress,

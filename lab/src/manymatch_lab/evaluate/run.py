@@ -25,7 +25,6 @@ from manymatch.batch.parts import (
     Outcome,
     RunProgress,
     check_run,
-    deliver,
     error_sentence,
     machine_fault,
     num_pairs,
@@ -383,7 +382,7 @@ def run_set(
             records = kept[name].first(total)
             # Repetitions are independent of each other.
             first = [
-                FirstPass.of((record["index"], record["trials"][b]) for record in records)
+                FirstPass.of({record["index"]: record["trials"][b] for record in records})
                 for b in range(config.seeds)
             ]
             stale = functools.partial(_is_stale, first)
@@ -394,7 +393,7 @@ def run_set(
     for name, header in headers.items():
         results[name] = RunResult(target / name, header, kept[name].first(total))
         results[name].write_tables((paper or {}).get(name))
-    deliver(results, outcome, min(map(len, results.values())), total)
+    outcome.raise_stop(results, min(map(len, results.values())), total)
     return results
 
 
