@@ -161,6 +161,12 @@ class RayBlocks:
         try:
             while not ray.wait([task], timeout=_POLL_SECONDS)[0]:
                 stop_point()
+        except BaseException:
+            # Only while it is in work: Ray ends the process if a finished task is cancelled.
+            with contextlib.suppress(Exception):
+                ray.cancel(task, force=True)
+            raise
+        try:
             return dict(ray.get(task))
         except errors.RayTaskError as error:
             raise error.cause if isinstance(error.cause, Exception) else error from None
@@ -169,9 +175,6 @@ class RayBlocks:
                 f"the process that worked on block {block} ended {_RETRIES + 1} times, maybe for "
                 "lack of memory"
             ) from error
-        finally:
-            with contextlib.suppress(Exception):
-                ray.cancel(task, force=True)
 
 
 def _versions() -> dict[str, str]:
