@@ -273,6 +273,7 @@ def _pose_of(array: object) -> RelativePose:
 
 
 def alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, Any]:
+    """Return alternatives as arrays of a file of matches."""
     if not alternatives:
         return {}
     poses, probability, matches = zip(*alternatives, strict=True)
@@ -285,6 +286,7 @@ def alternative_arrays(alternatives: tuple[AlternativePose, ...]) -> dict[str, A
 
 
 def alternatives_of(named: Mapping[str, Any]) -> tuple[AlternativePose, ...]:
+    """Read what `alternative_arrays` made."""
     arrays = [named[name] for name in ALTERNATIVE_ARRAYS if name in named]
     if not arrays:
         return ()
