@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from manymatch import _core
-from manymatch.cli.app import COMMANDS, LAB_COMMANDS
+from manymatch.cli.app import COMMANDS, LAB_COMMANDS, SHELLS
 from tests.support.command import one_sentence, run
 
 MAIN = "from manymatch.cli.app import main; main()"
@@ -77,9 +78,45 @@ def test_installed_entry_point_runs():
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["ma"], ["match"]),
+        (["match", "--pre"], ["--preset"]),
+        (["match", "a.jpg", "--preset", "em"], ["embedded"]),
+        (["solve", "--method", "hcm"], ["hcm-mcm", "hcm"]),
+        (["eval", "--roo"], ["--root"]),
+        (["nonsense", "--x"], []),
+    ],
+)
+def test_shell_completes_commands_options_and_values(words, expected):
+    question = {
+        "_MANYMATCH_COMPLETE": "complete_bash",
+        "COMP_WORDS": "\n".join(["manymatch", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    done = subprocess.run(  # noqa: S603 - fixed arguments
+        [sys.executable, "-c", MAIN],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **question},
+    )
+    assert (done.stdout.split(), done.stderr) == (expected, "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_script_of_a_shell(shell):
+    script = run("--completion", shell).stdout
+    assert f"_MANYMATCH_COMPLETE=complete_{shell}" in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)  # noqa: S603
+
+
 PHOTOS = ("a.jpg", "b.jpg", "c.jpg")
 # What somebody may type in a folder with three photographs, a video and a list, and what they read.
 TRIES = {
+    "--completion tcsh": "--completion must be one of 'bash', 'zsh', 'fish', got 'tcsh'",
     "-v": "manymatch has no option -v, did you mean '--version'",
     "version": "got 'version', did you mean '--version'",
     "mach a.jpg b.jpg": "got 'mach', did you mean 'match'",

@@ -335,55 +335,41 @@ def photograph(tmp_path, tags, suffix="jpg", orientation=1):
     return path
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
-def test_35mm_equivalent_goes_by_the_diagonal(tmp_path, suffix):
-    path = photograph(tmp_path, {F35: 28}, suffix)
-    assert exif_focal(path) == pytest.approx(28 * DIAGONAL / 43.2666, rel=1e-5)
-    assert exif_focal(str(path)) == exif_focal(path)
-
-
-def test_a_turned_photograph_keeps_its_focal_length(tmp_path):
-    upright = exif_focal(photograph(tmp_path, {F35: 28}))
-    assert exif_focal(photograph(tmp_path, {F35: 28}, orientation=6)) == upright
-    sensor = {FOCAL: 4.0, PLANE_X: 10_000, PLANE_Y: 20_000, UNIT: 3, EXIF_WIDTH: WIDTH}
-    assert exif_focal(photograph(tmp_path, sensor, orientation=8)) == pytest.approx(4000)
-    assert exif_focal(photograph(tmp_path, sensor)) == pytest.approx(4000)
-
-
-@pytest.mark.parametrize(("unit", "millimetres"), [(2, 25.4), (3, 10.0), (4, 1.0), (None, 25.4)])
-def test_sensor_resolution(tmp_path, unit, millimetres):
-    tags = {FOCAL: 5.0, PLANE_X: 30 * millimetres} | ({} if unit is None else {UNIT: unit})
-    assert exif_focal(photograph(tmp_path, tags)) == pytest.approx(150.0, rel=1e-3)
-
-
-def test_a_resized_photograph_has_the_sensor_of_the_original(tmp_path):
-    tags = {FOCAL: 5.0, PLANE_X: 300.0, UNIT: 4, EXIF_WIDTH: 10 * WIDTH}
-    assert exif_focal(photograph(tmp_path, tags)) == pytest.approx(150.0)
-
-
-def test_the_equivalent_comes_first_and_the_sensor_helps_out(tmp_path):
-    sensor = {FOCAL: 5.0, PLANE_X: 30.0, UNIT: 4}
-    assert exif_focal(photograph(tmp_path, {F35: 50, **sensor})) == pytest.approx(
-        50 * DIAGONAL / 43.2666, rel=1e-5
-    )
-    assert exif_focal(photograph(tmp_path, {F35: 0, **sensor})) == pytest.approx(150.0)
+BY_DIAGONAL = DIAGONAL / math.hypot(36, 24)
+SENSOR = {FOCAL: 4.0, PLANE_X: 10_000, PLANE_Y: 20_000, UNIT: 3, EXIF_WIDTH: WIDTH}
+MILLIMETRES = {FOCAL: 5.0, PLANE_X: 30.0, UNIT: 4}
 
 
 @pytest.mark.parametrize(
-    "tags",
+    ("tags", "how", "focal"),
     [
-        {},
-        {F35: 0},
-        {F35: 65_535},
-        {FOCAL: 5.0},
-        {FOCAL: 0.0, PLANE_X: 30.0},
-        {FOCAL: 5.0, PLANE_X: 0.0},
-        {FOCAL: 5.0, PLANE_X: 30.0, UNIT: 77},
-        {FOCAL: 5.0, PLANE_X: 1e-4, UNIT: 2},
+        *(({F35: 28}, {"suffix": suffix}, 28 * BY_DIAGONAL) for suffix in ("jpg", "png", "webp")),
+        # A turned photograph keeps its focal length.
+        ({F35: 28}, {"orientation": 6}, 28 * BY_DIAGONAL),
+        (SENSOR, {}, 4000),
+        (SENSOR, {"orientation": 8}, 4000),
+        # The density of the sensor is per inch, centimetre or millimetre; inches are the default.
+        *(
+            ({FOCAL: 5.0, PLANE_X: 30 * size, **unit}, {}, 150)
+            for unit, size in (({UNIT: 2}, 25.4), ({UNIT: 3}, 10), ({UNIT: 4}, 1), ({}, 25.4))
+        ),
+        # A resized photograph has the sensor of the original.
+        ({FOCAL: 5.0, PLANE_X: 300.0, UNIT: 4, EXIF_WIDTH: 10 * WIDTH}, {}, 150),
+        # The equivalent comes first, and the sensor helps out.
+        ({F35: 50, **MILLIMETRES}, {}, 50 * BY_DIAGONAL),
+        ({F35: 0, **MILLIMETRES}, {}, 150),
+        # Nothing sensible.
+        *((tags, {}, None) for tags in ({}, {F35: 0}, {F35: 65_535}, {FOCAL: 5.0})),
+        ({FOCAL: 0.0, PLANE_X: 30.0}, {}, None),
+        ({FOCAL: 5.0, PLANE_X: 0.0}, {}, None),
+        ({FOCAL: 5.0, PLANE_X: 30.0, UNIT: 77}, {}, None),
+        ({FOCAL: 5.0, PLANE_X: 1e-4, UNIT: 2}, {}, None),
     ],
 )
-def test_nothing_sensible_is_none(tmp_path, tags):
-    assert exif_focal(photograph(tmp_path, tags)) is None
+def test_focal_length_of_exif(tmp_path, tags, how, focal):
+    path = photograph(tmp_path, tags, **how)
+    assert exif_focal(path) == (None if focal is None else pytest.approx(focal, rel=1e-5))
+    assert exif_focal(str(path)) == exif_focal(path)
 
 
 def test_files_that_are_no_photographs_are_none(tmp_path):

@@ -8,14 +8,19 @@ import inspect
 import operator
 import os
 import shlex
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from typer.completion import (  # type: ignore[attr-defined]
+    completion_init,
+    get_completion_script,
+)
 from typer.core import TyperGroup
 
-from manymatch._validate import suggest
+from manymatch._validate import choice, suggest
 from manymatch.cli.console import UsageError, clean_exit, print_plain
 from manymatch.io.remote import located
 
@@ -35,6 +40,9 @@ LAB_COMMANDS = {
     "compare": "Compare two runs on the same pairs: differences of the AUC with intervals.",
     "datasets": "List data sets, where to get them, and whether a folder has all of one.",
 }
+SHELLS = ("bash", "zsh", "fish")
+# Variable by which the scripts of Typer ask for completions.
+_COMPLETE = "_MANYMATCH_COMPLETE"
 _TYPER: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
@@ -158,14 +166,27 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _version(
+def _options(
     version: Annotated[
         bool, typer.Option("--version", "-V", help="Show the version and leave.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="With --version: also libraries and processor.")
     ] = False,
+    completion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(SHELLS),
+            help="Print a script that completes commands, options and values with the Tab key. "
+            'Bash: eval "$(manymatch --completion bash)"',
+        ),
+    ] = None,
 ) -> None:
+    if completion is not None:
+        shell = choice(completion, "--completion", SHELLS)
+        names = {"prog_name": "manymatch", "complete_var": _COMPLETE}
+        typer.echo(get_completion_script(**names, shell=shell))
+        raise typer.Exit
     if not version:
         return
     from manymatch import __version__
@@ -186,4 +207,8 @@ def _version(
 
 def main() -> None:
     """Run the installed command."""
+    if _COMPLETE in os.environ:
+        # A shell asks for the next word; an error would be written into the line being typed.
+        completion_init()
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     app(prog_name="manymatch")

@@ -35,7 +35,9 @@ Offline = Annotated[bool, typer.Option("--offline", help="Never download weights
 _cache = "Folder or address (s3://bucket/features) in which features are kept."
 Cache = Annotated[Path | None, typer.Option(help=_cache, **_panel)]
 _presets = f"{', '.join(PRESETS)}; by default the installed packages decide."
-_Preset = Annotated[str | None, typer.Option(help=_presets, **_panel)]
+_Preset = Annotated[
+    str | None, typer.Option(help=_presets, autocompletion=lambda: [*PRESETS], **_panel)
+]
 _Sources = Annotated[
     list[str] | None,
     typer.Option(
@@ -161,13 +163,15 @@ def setting_flags(
 def _flag(field: dataclasses.Field[Any]) -> Any:
     """Annotation from which Typer makes the flag of a field; None means that it was not given."""
     help_text = field.metadata["help"].split(". ")[0].rstrip(".") + "."
+    details: dict[str, Any] = {"rich_help_panel": COMMON}
     if choices := field.metadata["choices"]:
         help_text += f" One of {', '.join(choices)}."
-    details: dict[str, Any] = {"help": help_text, "rich_help_panel": COMMON}
+        details["autocompletion"] = lambda: list(choices)
     kind: Any = type(field.default)
     if kind is float:  # or a word
         kind, details["metavar"] = str, "<float or auto>"
-    return Annotated[kind | None, typer.Option("--" + field.name.replace("_", "-"), **details)]
+    flag = "--" + field.name.replace("_", "-")
+    return Annotated[kind | None, typer.Option(flag, help=help_text, **details)]
 
 
 def _settings(values: dict[str, Any], fields: dict[str, dataclasses.Field[Any]]) -> dict[str, Any]:
