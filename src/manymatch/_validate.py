@@ -104,7 +104,7 @@ def _with_shape(array: NDArray[Any], name: str, want: str, shape: Shape) -> NDAr
     return array
 
 
-def _numbers(value: object, name: str, want: str, shape: Shape) -> NDArray[Any]:
+def number_array(value: object, name: str, want: str, shape: Shape) -> NDArray[Any]:
     """Convert to an array of integers or floats of a shape."""
     array = _with_shape(_to_array(value, name, want), name, want, shape)
     if array.dtype.kind not in "fiu":
@@ -129,7 +129,7 @@ def float_array(
     `name` and `want` are the argument's name and what it should be, for the error sentence. In
     `shape` None stands for a free length. NaN and infinity are refused if `finite`.
     """
-    array = _numbers(value, name, want, shape)
+    array = number_array(value, name, want, shape)
     with np.errstate(over="ignore"):
         result = np.array(array, dtype=np.float64, order="C")
     if finite:
@@ -139,7 +139,7 @@ def float_array(
 
 def int_array(value: object, name: str, want: str, shape: Shape) -> IndexArray:
     """Copy to a C-contiguous int64 array; floats are taken if all of them are whole numbers."""
-    array = _numbers(value, name, want, shape)
+    array = number_array(value, name, want, shape)
     if array.dtype.kind == "f":
         # NaN fails the comparison with floor, infinity the one of size; float16 overflows in it.
         with np.errstate(over="ignore"):

@@ -39,11 +39,6 @@ NEAREST = "nearest"
 class Association:
     """How descriptors become the graph that an estimator sees: operator, caps and filter.
 
-    Raises
-    ------
-    ValueError
-        If a field is unknown, of another type or out of its range.
-
     Examples
     --------
     >>> Association().for_method("auto").gms, Association().for_method("hcm-mcm").gms
@@ -95,11 +90,7 @@ class Association:
 
     @classmethod
     def paper(cls) -> Association:
-        """Return the paper's practical configuration, for the methods of the paper.
-
-        Mutual 5-nearest neighbours, the first 2048 edges, many-to-many GMS, and the first 1024 of
-        the edges that are left.
-        """
+        """Return the paper's practical configuration: the defaults with the filter."""
         return cls(k=5, operator="mutual", max_edges=2048, gms=True, keep=1024)
 
     @classmethod
@@ -119,9 +110,10 @@ class Association:
         """
         if self.gms is not None:
             return self
-        if method == "auto":
-            return dataclasses.replace(self, gms=False, keep=None)
-        return dataclasses.replace(self, gms=True)
+        changes: dict[str, Any] = (
+            {"gms": False, "keep": None} if method == "auto" else {"gms": True}
+        )
+        return dataclasses.replace(self, **changes)
 
     def apply(
         self,
@@ -279,13 +271,7 @@ def candidates(
     Returns
     -------
     Candidates
-        The graph, and how many edges every step kept. The graph has no edges when the filter
-        removed all of them.
-
-    Raises
-    ------
-    ValueError
-        If an argument has another shape, type or range.
+        The graph, which may have no edges, and how many edges every step kept.
     """
     pixels0 = _keypoints(points0, desc0, owners0, "0")
     pixels1 = _keypoints(points1, desc1, owners1, "1")
@@ -312,11 +298,7 @@ def _cut(
     sizes: Sequence[tuple[ArrayLike, ArrayLike | None]],
     filter_arguments: Mapping[str, Any],
 ) -> Candidates:
-    """Cap, filter and cut a graph, counting what each step keeps.
-
-    Sizes are (width, height) of either image in pixels of the graph and, if another, at working
-    size.
-    """
+    """Cap, filter and cut a graph; `sizes` are those of either image as given and working."""
     if association.gms is None:
         raise ValueError("gms must be True or False here, got None: see Association.for_method")
     capped = graph if association.max_edges is None else graph.head(association.max_edges)

@@ -113,11 +113,6 @@ def gms_filter(
     GmsResult
         The mask and the setting that won. The order of edges and of keypoints plays no part.
 
-    Raises
-    ------
-    ValueError
-        If an argument is of another type or out of range. A graph without edges is legal.
-
     Notes
     -----
     Cell indices are computed in single precision, step by step as the paper's implementation does,
@@ -129,10 +124,8 @@ def gms_filter(
     cells = integer(grid, "grid", 2, _LARGEST_GRID)
     names = ("scales", "rotations", "crop", "integer_mean")
     flags = list(map(flag, (scales, rotations, crop, integer_mean), names))
+    bound, want = LARGEST_COORDINATE, f"pixels within {LARGEST_COORDINATE:g} of the origin"
     for name in ("points0", "points1"):
-        # Keypoints without edges are not used, but are checked as well.
-        bound = LARGEST_COORDINATE
-        want = f"pixels within {bound:g} of the origin"
         within(getattr(graph, name), -bound, bound, f"graph.{name}", want)
     edges = np.ascontiguousarray(graph.edges, dtype=np.int32)
     mask, num_kept, scale, rotation = _core.gms(
@@ -150,18 +143,17 @@ def at_working_size(
     A scale is the length at working size over that in pixels of the graph, along x and y. The
     corners of an image are kept, so that a pixel x goes to ``(x + 0.5) * scale - 0.5``.
     """
-    points0 = _scaled(graph.points0, scale0, "scale0")
-    points1 = _scaled(graph.points1, scale1, "scale1")
-    return AssociationGraph(points0, points1, graph.edges, **graph.of_edges())
-
-
-def _scaled(points: FloatArray, scale: ArrayLike, name: str) -> FloatArray:
-    want = "two positive numbers (x, y)"
-    factors = float_array(scale, name, want, (2,))
-    if not (factors > 0.0).all():
-        raise refusal(name, want, factors)
-    # Without resizing, points stay equal bit for bit.
-    return points if (factors == 1.0).all() else (points + 0.5) * factors - 0.5
+    scaled, want = [], "two positive numbers (x, y)"
+    for points, scale, name in (
+        (graph.points0, scale0, "scale0"),
+        (graph.points1, scale1, "scale1"),
+    ):
+        factors = float_array(scale, name, want, (2,))
+        if not (factors > 0.0).all():
+            raise refusal(name, want, factors)
+        # Without resizing, points stay equal bit for bit.
+        scaled.append(points if (factors == 1.0).all() else (points + 0.5) * factors - 0.5)
+    return AssociationGraph(*scaled, graph.edges, **graph.of_edges())
 
 
 def checked_size(value: ArrayLike, name: str) -> FloatArray:

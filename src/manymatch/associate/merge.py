@@ -1,8 +1,4 @@
-"""Merging: several graphs into one, and keypoints at the same place into one vertex.
-
-`merge_graphs` puts the candidates of several features or matchers into one graph,
-`merge_coincident` makes one vertex of keypoints at the same place.
-"""
+"""Merging: several graphs into one, and keypoints at the same place into one vertex."""
 
 from __future__ import annotations
 
@@ -48,13 +44,11 @@ def merge_graphs(
     Returns
     -------
     AssociationGraph
-        With `source` and `source_names`. Edges of a source are put best first: by rank, then by
-        decreasing prior, where there are no priors by decreasing similarity, then as listed; so
-        the order of a list does not matter where these differ. Sources are interleaved: by rank,
-        then by place among the edges of that rank of their source, then by source. If only some
-        graphs have ranks, the edges of the others are ranked by their place among the edges of
-        their two keypoints. If only some have priors, the edges of the others get the prior 1.
-        Similarities are kept if all graphs have them.
+        With `source` and `source_names`. Edges of a source are put best first, as by `best_first`.
+        Sources are interleaved: by rank, then by place among the edges of that rank of their
+        source, then by source. If only some graphs have ranks, the edges of the others are ranked
+        by their place among the edges of their two keypoints. If only some have priors, the edges
+        of the others get the prior 1. Similarities are kept if all graphs have them.
 
     Raises
     ------
@@ -94,20 +88,18 @@ def merge_graphs(
 
 def _checked_graphs(graphs: object) -> list[AssociationGraph]:
     """Check that graphs are at least one, between points of equal kinds."""
-    want = "a list of AssociationGraph, at least one"
     values: list[object] = []
     if isinstance(graphs, Iterable) and not isinstance(graphs, AssociationGraph | HasGraph):
         values = list(graphs)
     if not values:
-        raise refusal("graphs", want, graphs)
+        raise refusal("graphs", "a list of AssociationGraph, at least one", graphs)
     given: list[AssociationGraph] = []
     for i, value in enumerate(values):
-        graph = value.graph if isinstance(value, HasGraph) else value
+        like = given[0] if given else getattr(value, "graph", value)
         dimensions = (2, 2)
-        if isinstance(graph, AssociationGraph):
-            like = given[0] if given else graph
+        if isinstance(like, AssociationGraph):
             dimensions = like.points0.shape[1], like.points1.shape[1]
-        given.append(as_graph(graph, f"graphs[{i}]", dimensions))
+        given.append(as_graph(value, f"graphs[{i}]", dimensions))
     return given
 
 
@@ -128,11 +120,10 @@ def _labels(own: list[tuple[str, ...]], names: object) -> list[str]:
         if len(set(labels)) < total:
             raise ValueError(f"names must be given for sources of equal names, got None, {labels}")
         return labels
-    want = f"{len(own)} different names, one per graph"
     chosen = list(names) if isinstance(names, list | tuple) else []
-    if len(set(map(str, chosen))) != len(own) or not all(
-        isinstance(name, str) and name and name.isprintable() for name in chosen
-    ):
+    text = all(isinstance(name, str) and name and name.isprintable() for name in chosen)
+    if not text or len(set(chosen)) != len(own):
+        want = f"{len(own)} different names, one per graph"
         raise ValueError(f"names must be {want}, got {names!r:.200}")
     return [
         name if len(several) == 1 else f"{name} {single}"
@@ -207,11 +198,12 @@ def merge_coincident(
         return graph, index0, index1
     edges = np.stack([index0[graph.edges[:, 0]], index1[graph.edges[:, 1]]], axis=1)
     order, similarity, rank = _merge_edges(edges, graph, len(points1))
-    further = {name: value for name, value in graph.of_edges().items() if value is not None}
-    kept = {name: further[name][order] for name in ("source", "prior") if name in further}
-    if "source_names" in further:
-        kept["source_names"] = further["source_names"]
-    merged = AssociationGraph(points0, points1, edges[order], similarity, rank, **kept)
+    merged = AssociationGraph(
+        *(points0, points1, edges[order], similarity, rank),
+        source=None if graph.source is None else graph.source[order],
+        source_names=graph.source_names or None,
+        prior=None if graph.prior is None else graph.prior[order],
+    )
     return merged, index0, index1
 
 
@@ -266,26 +258,24 @@ def _merge_edges(
     edges: IndexArray, graph: AssociationGraph, num1: int
 ) -> tuple[IndexArray, NDArray[np.float32] | None, NDArray[np.int32] | None]:
     """First of equal edges, in the order of the result, with the best of their values."""
-    similarity, rank = graph.similarity, graph.rank
+    similarity, rank, comparable = graph.similarity, graph.rank, graph.source is None
     code = edges[:, 0] * num1 + edges[:, 1]
     distinct, first, group = np.unique(code, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
-    best_similarity, best_rank = None, None
-    keys: list[NDArray[Any]] = [first]
-    if similarity is not None and rank is not None and graph.source is None:
-        keys = [distinct]
+    complete = comparable and similarity is not None and rank is not None
+    keys: list[NDArray[Any]] = [distinct if complete else first]
     if similarity is not None:
-        best_similarity = np.full(len(distinct), -np.inf, dtype=np.float32)
-        np.maximum.at(best_similarity, group, similarity)
-        if graph.source is None:
-            keys.append(-best_similarity)
+        best = np.full(len(distinct), -np.inf, dtype=np.float32)
+        np.maximum.at(best, group.reshape(-1), similarity)
+        similarity = best
+        keys += [-similarity] if comparable else []
     if rank is not None:
-        best_rank = np.full(len(distinct), np.iinfo(np.int32).max, dtype=np.int32)
-        np.minimum.at(best_rank, group, rank)
-        keys.append(best_rank)
+        least = np.full(len(distinct), np.iinfo(np.int32).max, dtype=np.int32)
+        np.minimum.at(least, group.reshape(-1), rank)
+        rank = least
+        keys.append(rank)
     order = np.lexsort(keys)
     return (
         first[order],
-        None if best_similarity is None else best_similarity[order],
-        None if best_rank is None else best_rank[order],
+        None if similarity is None else similarity[order],
+        None if rank is None else rank[order],
     )

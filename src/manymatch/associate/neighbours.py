@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manymatch import _core
-from manymatch._validate import INT32_MAX, IndexArray, choice, int_array, integer, refusal, within
+from manymatch._validate import (
+    INT32_MAX,
+    IndexArray,
+    choice,
+    int_array,
+    integer,
+    number_array,
+    refusal,
+    within,
+)
 from manymatch.associate.merge import place_in_group
 from manymatch.options import usable_cores
 
@@ -27,12 +36,8 @@ OPERATORS = ("mutual", "oneway", "union")
 # A tile of the product, 16 MiB of float32: smaller ones cost the matrix product speed. The result
 # does not depend on it.
 _TILE_ROWS, _TILE_COLUMNS = 2048, 2048
-
 # Products with fewer entries are faster on one thread.
-_MIN_ENTRIES_TO_SHARE = 2**18
-
-_MAX_THREADS = 64
-
+_MIN_ENTRIES_TO_SHARE, _MAX_THREADS = 2**18, 64
 # Entries of one tile of the product on a GPU; it takes about 40 bytes an entry with its sort keys.
 _DEVICE_TILE_ENTRIES = 2**22
 _NO_KEY = -(2**63)  # key of a candidate that does not exist
@@ -40,9 +45,7 @@ _INDEX_BITS = 32
 _NORM_FLOOR = 1e-12
 
 _Edges: TypeAlias = tuple[IndexArray, NDArray[np.float32], NDArray[np.int32]]
-
 _Lists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
-
 _WANT = "an (N, D) array of numbers with D of at least 1"
 
 
@@ -63,11 +66,10 @@ def associate(
 
     Parameters
     ----------
-    desc0 : (N0, D) array_like or torch.Tensor
-        Descriptors of image 0, of any real type. A tensor on a GPU stays there: only the lists of
-        nearest neighbours, ``8 k (N0 + N1)`` bytes, come to the host.
-    desc1 : (N1, D) array_like or torch.Tensor
-        Descriptors of image 1; a tensor on the same device if ``desc0`` is one.
+    desc0, desc1 : (N0, D) and (N1, D) array_like or torch.Tensor
+        Descriptors of image 0 and 1, of any real type; none are legal. Tensors are on one device
+        and stay on a GPU: only the lists of nearest neighbours, ``8 k (N0 + N1)`` bytes, come to
+        the host.
     k : int
         Neighbourhood size K, 1 or more; it may exceed the number of keypoints.
     operator : {"mutual", "oneway", "union"}
@@ -89,20 +91,13 @@ def associate(
         ``"mutual"``, the smaller for ``"union"``, the row rank for ``"oneway"``. So the edges of
         rank at most K' are the result of the operator with ``k=K'``, for every K' up to K.
 
-    Raises
-    ------
-    ValueError
-        If an argument has another shape, type or range, or the dimensions D differ. Empty arrays
-        of descriptors are legal and give no edges.
-
     Notes
     -----
-    The similarity is defined without reference to a BLAS: unit descriptors are rounded to float32,
-    their inner product is summed in float64 in a fixed order and rounded to float32. A float32
-    matrix product only chooses, with a rigorous bound of its rounding error, the pairs for which
-    that is computed. The result is therefore a function of the descriptors alone: not of threads,
-    BLAS, tile shapes, instruction set or the order of the keypoints, and equal descriptors tie
-    exactly.
+    Unit descriptors are rounded to float32; their inner product is summed in float64 in a fixed
+    order and rounded to float32. A float32 matrix product only chooses, with a rigorous bound of
+    its rounding error, the pairs for which that is computed. The result is therefore a function of
+    the descriptors alone: not of threads, BLAS, tile shapes, instruction set or the order of the
+    keypoints, and equal descriptors tie exactly.
 
     Memory peaks at about ``4 D (N0 + N1)`` bytes for the unit descriptors (twice that for types
     other than float32 and float64, or arrays that are not contiguous), 16 MiB for a tile of the
@@ -157,20 +152,18 @@ def associate_owned(
     choice(operator, "operator", OPERATORS)
     # Largest number of rows of one keypoint.
     several = max(int(np.unique(o, return_counts=True)[1].max(initial=1)) for o in (owner0, owner1))
-    # K keypoints have at most K * several rows. A keypoint among the K best of another is therefore
-    # in the list of the descriptor with which it is most similar, and ranks up to K are exact. The
-    # union of both directions is needed, since the list of one image says nothing about ranks in
-    # the other.
+    # K keypoints have at most K * several rows: a keypoint among the K best of another is in the
+    # list of its most similar descriptor, and ranks up to K are exact. The list of one image says
+    # nothing about ranks in the other, so the union of both directions is needed.
     wanted = "oneway" if operator == "oneway" else "union"
     rows, cosine, _ = associate(desc0, desc1, count * several, wanted)
     i, j = owner0[rows[:, 0]], owner1[rows[:, 1]]
-    # Sorted best first, so that the first of equal pairs is the best.
+    # Best first: the first of equal pairs is the best, and the place among the edges of a keypoint
+    # is the rank. Numbers of keypoints have 31 bits.
     order = np.lexsort((j, i, -cosine))
     pairs = np.stack([i, j], axis=1)[order]
-    # Numbers of keypoints have 31 bits.
     first = np.sort(np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True)[1])
     edges, similarity = pairs[first], cosine[order][first]
-    # Edges are sorted by similarity, so that the place among the edges of a keypoint is the rank.
     forward, backward = (1 + place_in_group(edges[:, side]) for side in (0, 1))
     rank = {
         "mutual": np.maximum(forward, backward),
@@ -201,15 +194,8 @@ def _check_dimensions(shape0: tuple[int, ...], shape1: tuple[int, ...]) -> None:
 
 def _descriptors(value: Any, name: str) -> NDArray[Any]:
     """Convert to a contiguous (N, D) array of float32 or float64, copying only if needed."""
-    if np.ma.is_masked(value):
-        raise ValueError(f"{name} must be {_WANT}, got a masked array with masked values")
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise refusal(name, _WANT, value) from error
-    if array.shape == (0,):
-        array = array.reshape(0, 1)
-    if array.ndim != 2 or array.dtype.kind not in "fiu" or (array.shape[1] == 0 and len(array)):
+    array = number_array(value, name, _WANT, (None, None))
+    if array.shape[1] == 0 and len(array):
         raise refusal(name, _WANT, array)
     # float32 represents every value of these types exactly.
     small = np.can_cast(array.dtype, np.float32, "safe")
@@ -291,9 +277,9 @@ def _associate_tensors(
 def _device_lists(x0: Any, x1: Any, k0: int, k1: int) -> tuple[_Lists, _Lists]:
     """Find lists of the best ``k0`` neighbours of rows of ``x0`` and ``k1`` of rows of ``x1``.
 
-    The product is float64, rounded to float32: its own rounding is far below that, so that the
-    order in which the device adds does not matter, and ties stay ties. Candidates are sorted by
-    keys of int64: the similarity in the upper half, below it a number that falls with the index.
+    The product is float64, rounded to float32, so that the order in which the device adds does not
+    matter and ties stay ties. Candidates are sorted by keys of int64: the similarity in the upper
+    half, below it a number that falls with the index.
     """
     torch: Any = sys.modules["torch"]
 

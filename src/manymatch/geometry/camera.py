@@ -22,15 +22,12 @@ from manymatch._validate import (
 from manymatch.geometry.lenses import MODELS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike
 
 # Prior of an unknown focal length over the longer edge of the image: log-normal with this median
 # and standard deviation of the logarithm. Phones have 0.67 to 0.78 of the longer edge, lenses of
-# 18, 50 and 85 mm (in 35 mm terms) 0.5, 1.4 and 2.4; nine in ten are between 0.40 and 2.0.
-_USUAL_FOCAL = 0.9
-_USUAL_SIGMA = 0.5
+# 18, 50 and 85 mm (in 35 mm terms) 0.5, 1.4 and 2.4.
+_USUAL_FOCAL, _USUAL_SIGMA = 0.9, 0.5
 # Largest standard deviation: two of it are a factor of 400.
 _LARGEST_SIGMA = 3.0
 
@@ -46,7 +43,6 @@ _ACCEPTED = (
     "a Camera, a 3x3 matrix, the numbers (fx, fy, cx, cy), a dict of these or of model, width, "
     "height, params, or a pycolmap.Camera"
 )
-_LEFT_OUT = (("skew", 0.0), ("focal_sigma", None))
 _PINHOLE = ("fx", "fy", "cx", "cy")
 
 
@@ -129,11 +125,7 @@ class Camera:
 
     @classmethod
     def unknown(
-        cls,
-        width: int,
-        height: int,
-        focal_px: float | None = None,
-        sigma: float | None = None,
+        cls, width: int, height: int, focal_px: float | None = None, sigma: float | None = None
     ) -> Camera:
         """Make a camera whose focal length is to be found, together with the pose.
 
@@ -144,9 +136,7 @@ class Camera:
         roughly known, such as one from EXIF, 0.05 is about five per cent.
         """
         width, height = integer(width, "width", 1), integer(height, "height", 1)
-        focal = _USUAL_FOCAL * max(width, height)
-        if focal_px is not None:
-            focal = real(focal_px, "focal_px", sys.float_info.min, closed=True)
+        focal = _USUAL_FOCAL * max(width, height) if focal_px is None else _focal(focal_px)
         sigma = _USUAL_SIGMA if sigma is None else real(sigma, "sigma", 0.0, _LARGEST_SIGMA)
         params = (focal, (width - 1) / 2, (height - 1) / 2)
         return cls("SIMPLE_PINHOLE", width, height, params, focal_sigma=sigma)
@@ -154,10 +144,10 @@ class Camera:
     def with_focal(self, focal_px: float, sigma: float | None = None) -> Camera:
         """Return this camera with the focal length `focal_px`, the mean of fx and fy, in pixels.
 
-        It is then known, or with `sigma` the median of a prior with this standard deviation of the
-        logarithm. The ratio of fx to fy stays.
+        It is then known, or with `sigma` the median of a prior as in `unknown`. The ratio of fx to
+        fy stays.
         """
-        focal = real(focal_px, "focal_px", sys.float_info.min, closed=True)
+        focal = _focal(focal_px)
         ratio = focal / self.focal
         n = MODELS[self.model].num_focal
         focals = (focal,) if self.fx == self.fy else (self.fx * ratio, self.fy * ratio)
@@ -173,16 +163,13 @@ class Camera:
         K is ``[[fx, skew, cx], [0, fy, cy], [0, 0, 1]]`` in pixels, the centre of the top-left
         pixel at (0, 0).
         """
-        params, skew = _matrix_params(K, "K", "a 3x3 camera matrix")
-        return cls("PINHOLE", width, height, params, skew)
+        return cls("PINHOLE", width, height, *_matrix_params(K, "K", "a 3x3 camera matrix"))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Camera:
         """Make a camera of a dict as `to_dict` returns it; only model and params must be there.
 
-        The names are COLMAP's, the numbers are taken as they are: cx and cy in the pixel
-        convention of the points they are used with, as with `to_dict`. For a dict that was read
-        from a COLMAP reconstruction use `from_colmap`, which shifts them.
+        The numbers are taken as they are; `from_colmap` shifts those of a COLMAP reconstruction.
         """
         if not isinstance(values, Mapping):
             raise refusal("values", "a dict with the keys model, width, height, params", values)
@@ -198,12 +185,13 @@ class Camera:
         return cls(**{"width": None, "height": None, **values})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as they are, ready for JSON.
+        """Return the fields as they are, ready for JSON, without a skew of 0 and focal_sigma None.
 
-        params is a list; skew is left out if it is 0, focal_sigma if the focal length is known.
+        The inverse is `from_dict`.
         """
         values = {**dataclasses.asdict(self), "params": list(self.params)}
-        return {name: v for name, v in values.items() if (name, v) not in _LEFT_OUT}
+        left_out = (("skew", 0.0), ("focal_sigma", None))
+        return {name: v for name, v in values.items() if (name, v) not in left_out}
 
     @classmethod
     def from_colmap(cls, camera: object) -> Camera:
@@ -225,8 +213,8 @@ class Camera:
         """Return model, width, height and params in COLMAP's pixel convention.
 
         With a known size, ``pycolmap.Camera(**camera.to_colmap())`` is the same camera. An unknown
-        focal length becomes the median of its prior. COLMAP has no skew: one below 1e-9 of the
-        focal length, which is round-off, is dropped, any other is a ValueError.
+        focal length becomes the median of its prior. COLMAP has no skew: one above 1e-9 of the
+        focal length is a ValueError, a smaller one is dropped.
         """
         if abs(self.skew) > _MATRIX_TOLERANCE * max(self.fx, self.fy):
             raise ValueError(f"camera must have no skew in COLMAP's form, got skew={self.skew:g}")
@@ -275,10 +263,7 @@ class Camera:
         return read_only(np.array([top, middle, [0.0, 0.0, 1.0]]))
 
     def project(self, points: ArrayLike) -> FloatArray:
-        """Map undistorted points (x/z, y/z) of the normalised plane, (N, 2), to pixels (N, 2).
-
-        NaN gives NaN.
-        """
+        """Map undistorted points (x/z, y/z) of the normalised plane, (N, 2), to pixels (N, 2)."""
         xn = float_array(points, "points", "an (N, 2) array of numbers", (None, 2), finite=False)
         # Far outside the image the polynomials overflow; infinity or NaN is then the answer.
         with np.errstate(all="ignore"):
@@ -322,8 +307,8 @@ class Camera:
                 model, distortion = "OPENCV", (*distortion, 0.0, 0.0, 0.0)[:4]
             else:
                 model = "PINHOLE"
-        width = None if self.width is None else max(1, round(self.width * sx))
-        height = None if self.height is None else max(1, round(self.height * sy))
+        sizes = ((self.width, sx), (self.height, sy))
+        width, height = (None if n is None else max(1, round(n * s)) for n, s in sizes)
         params = (*focal, *principal, *distortion)
         return Camera(model, width, height, params, self.skew * sx, self.focal_sigma)
 
@@ -370,69 +355,54 @@ class Camera:
 
 
 def normalised_pixel(camera0: Camera, camera1: Camera) -> float:
-    """Size of a pixel on the normalised planes of two cameras: the mean of their 1/f.
-
-    It carries a threshold in pixels to the normalised planes, one number for both images.
-    """
+    """Size of a pixel on the normalised planes of two cameras: the mean of their 1/f."""
     return 0.5 * (1.0 / camera0.focal + 1.0 / camera1.focal)
 
 
 def working_pixel(camera0: Camera, camera1: Camera, scale0: ArrayLike, scale1: ArrayLike) -> float:
     """Return the size of a pixel at working size, in pixels of the images as given.
 
-    A threshold in pixels becomes an angle by the mean of 1/f. Times this factor that angle is what
-    it is at working size, also where the two images are resized differently. A scale is the length
-    at working size over that of the image as given, along x and y.
+    A scale is the length at working size over that of the image as given, along x and y. The two
+    images may be resized differently: a threshold times this factor is the same `normalised_pixel`.
     """
     working = [c.scaled(*np.asarray(s)) for c, s in ((camera0, scale0), (camera1, scale1))]
     return normalised_pixel(*working) / normalised_pixel(camera0, camera1)
 
 
 def as_camera(value: object, name: str) -> Camera:
-    """Convert a Camera, (3, 3) matrix, dict or pycolmap.Camera; errors begin with `name`.
+    """Convert what `_ACCEPTED` lists; errors begin with `name`.
 
-    A dict has the keys of `Camera.to_dict`, or fx, fy, cx, cy and maybe width and height; four
-    numbers are fx, fy, cx, cy. All of these are in the pixel convention of the points they come
-    with, without any shift. A pycolmap.Camera follows COLMAP and is shifted by half a pixel.
+    Matrices, numbers and dicts are in the pixel convention of the points they come with. A
+    pycolmap.Camera follows COLMAP and is shifted by half a pixel.
     """
     if isinstance(value, Camera):
         return value
-    colmap = hasattr(value, "params") and (hasattr(value, "model") or hasattr(value, "model_name"))
     try:
         if isinstance(value, Mapping):
-            return Camera.from_dict(_by_model(value))
-        if isinstance(value, list | tuple | np.ndarray) and _is_row_of_four(value):
-            return Camera.from_dict({"model": "PINHOLE", "params": value})
-        if colmap:
+            if "fx" in value:
+                rest = {key: entry for key, entry in value.items() if key not in _PINHOLE}
+                params = [value.get(key) for key in _PINHOLE]
+                value = {"model": "PINHOLE", **rest, "params": params}
+            return Camera.from_dict(value)
+        row = isinstance(value, list | tuple) and not any(map(np.iterable, value))
+        if (row or isinstance(value, np.ndarray)) and np.shape(value) == (4,):
+            return Camera("PINHOLE", None, None, value)
+        if hasattr(value, "params") and (hasattr(value, "model") or hasattr(value, "model_name")):
             return Camera.from_colmap(value)
     except ValueError as error:
         raise ValueError(f"{name} must be a valid camera, but its {error}") from error
-    params, skew = _matrix_params(value, name, _ACCEPTED)
-    return Camera("PINHOLE", None, None, params, skew)
-
-
-def _is_row_of_four(value: Sequence[Any] | np.ndarray) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.shape == (4,)
-    return len(value) == 4 and not any(map(np.iterable, value))
-
-
-def _by_model(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Turn a dict with fx, fy, cx and cy into that of the model PINHOLE."""
-    if "fx" not in values:
-        return values
-    rest = {key: value for key, value in values.items() if key not in _PINHOLE}
-    return {"model": "PINHOLE", **rest, "params": [values.get(key) for key in _PINHOLE]}
+    return Camera("PINHOLE", None, None, *_matrix_params(value, name, _ACCEPTED))
 
 
 def _shift_pixels(camera: Camera, shift: float) -> Camera:
     """Return the camera for pixels that are all moved by `shift` in x and y."""
     n = MODELS[camera.model].num_focal
     principal = (camera.cx + shift, camera.cy + shift)
-    params = (*camera.params[:n], *principal, *camera.distortion)
-    return Camera(
-        camera.model, camera.width, camera.height, params, camera.skew, camera.focal_sigma
-    )
+    return dataclasses.replace(camera, params=(*camera.params[:n], *principal, *camera.distortion))
+
+
+def _focal(value: object) -> float:
+    return real(value, "focal_px", sys.float_info.min, closed=True)
 
 
 def _checked_params(model: str, params: object) -> tuple[float, ...]:

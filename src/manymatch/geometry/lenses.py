@@ -1,4 +1,4 @@
-"""_Lens distortions of COLMAP's camera models, and their inverses."""
+"""Lens distortions of COLMAP's camera models, and their inverses."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     Excess = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 _EPS = float(np.finfo(np.float64).eps)
-# Iterations of the solvers: along a radius, in the plane, and steps from the centre outwards.
-_RADIUS_ITERATIONS, _PLANE_ITERATIONS, _CONTINUATION_STEPS = 100, 60, 32
-# Enough halvings or doublings to get from any number to any other.
-_BRACKET_STEPS = 2200
+# Iterations of the solvers: along a radius, in the plane, and steps from the centre outwards. The
+# last number is enough halvings or doublings to get from any number to any other.
+_RADIUS_ITERATIONS, _PLANE_ITERATIONS, _CONTINUATION_STEPS, _BRACKET_STEPS = 100, 60, 32, 2200
 # Largest radius with a finite square; beyond it the result is NaN.
 _LARGEST_RADIUS = 1e150
 # Largest error of a result relative to the distorted radius; near a pole all digits are lost.
@@ -31,11 +30,11 @@ _RADIAL_TOLERANCE = 1e-11
 
 @dataclasses.dataclass(frozen=True)
 class _Lens:
-    """Model of a lens: this one without distortion, the others derived from it.
+    """A lens without distortion, the base of the others.
 
-    `distort` maps undistorted points (N, 2) of the normalised plane to distorted ones with the
-    coefficients k, `undistort` maps them back and returns NaN where there is no inverse. `fields`
-    are the names of the parameters in COLMAP's order: f or fx and fy, then cx and cy, then k.
+    `distort` maps points (N, 2) of the normalised plane with the coefficients k, `undistort` maps
+    them back, to NaN where there is no inverse. `fields` names the parameters in COLMAP's order: f
+    or fx and fy, then cx and cy, then k.
     """
 
     fields: tuple[str, ...]
@@ -80,32 +79,20 @@ class _OpenCvLens(_Lens):
     """
 
     def distort(self, xn: FloatArray, k: Sequence[float]) -> FloatArray:
-        p1, p2 = k[2], k[3]
-        x, y = xn[:, 0], xn[:, 1]
+        (p1, p2), (x, y) = k[2:4], xn.T
         s = x * x + y * y
         radial, _ = self._radial(s, k)
-        return np.stack(
-            [
-                x * radial + 2.0 * p1 * x * y + p2 * (s + 2.0 * x * x),
-                y * radial + 2.0 * p2 * x * y + p1 * (s + 2.0 * y * y),
-            ],
-            axis=1,
-        )
+        xd = x * radial + 2.0 * p1 * x * y + p2 * (s + 2.0 * x * x)
+        return np.stack([xd, y * radial + 2.0 * p2 * x * y + p1 * (s + 2.0 * y * y)], axis=1)
 
     def jacobian(self, xn: FloatArray, k: Sequence[float]) -> FloatArray:
         """Return the derivative (N, 2, 2) of `distort` at xn (N, 2)."""
-        p1, p2 = k[2], k[3]
-        x, y = xn[:, 0], xn[:, 1]
-        s = x * x + y * y
-        radial, slope = self._radial(s, k)
+        (p1, p2), (x, y) = k[2:4], xn.T
+        radial, slope = self._radial(x * x + y * y, k)
         mixed = slope * x * y + 2.0 * p1 * x + 2.0 * p2 * y
-        return np.stack(
-            [
-                np.stack([radial + slope * x * x + 2.0 * p1 * y + 6.0 * p2 * x, mixed], axis=1),
-                np.stack([mixed, radial + slope * y * y + 2.0 * p2 * x + 6.0 * p1 * y], axis=1),
-            ],
-            axis=1,
-        )
+        first = radial + slope * x * x + 2.0 * p1 * y + 6.0 * p2 * x
+        last = radial + slope * y * y + 2.0 * p2 * x + 6.0 * p1 * y
+        return np.stack([first, mixed, mixed, last], axis=1).reshape(-1, 2, 2)
 
     def undistort(self, xd: FloatArray, k: Sequence[float]) -> FloatArray:
         start = self._undistort_radial(xd, k)
@@ -138,8 +125,7 @@ class _OpenCvLens(_Lens):
         N, D = _fraction(k)
         length = _norm(xd)
         y = np.where(np.isfinite(length), length, 0.0)
-        fold = _positive_roots(_growth(N, D))
-        limit = min([self._pole(k), *np.sqrt(fold)])
+        limit = min([self._pole(k), *np.sqrt(_positive_roots(_growth(N, D)))])
 
         def excess(r: FloatArray) -> tuple[FloatArray, FloatArray]:
             # D times (distorted radius - y) has the same sign before the pole and is finite at it.
@@ -155,15 +141,6 @@ class _OpenCvLens(_Lens):
         found &= np.abs(r * factor - y) <= _RADIAL_TOLERANCE * y
         return xd * _ratio(np.where(found, r, np.nan), length)
 
-    def _least_radial(self, radius: float, k: Sequence[float]) -> float:
-        """Return the least eigenvalue of the radial part's derivative up to a radius."""
-        if radius >= self._pole(k):
-            return -math.inf
-        steep = [r for r in self._steep_radii(k) if r < radius]
-        s = np.square([0.0, *steep, radius])
-        factor, slope = self._radial(s, k)
-        return float(np.min([factor, factor + s * slope]))
-
     def _pole(self, k: Sequence[float]) -> float:
         """Return the first radius at which the distortion is infinite."""
         return math.sqrt(min(_positive_roots(_fraction(k)[1]), default=math.inf))
@@ -175,9 +152,8 @@ class _OpenCvLens(_Lens):
         """
         N, D = _fraction(k)
         G = _growth(N, D)
-        of_factor = np.convolve(_by_log(N), D) - np.convolve(N, _by_log(D))
         of_growth = np.convolve(_by_log(G), D) - 2.0 * np.convolve(G, _by_log(D))
-        roots = np.concatenate([_positive_roots(of_factor), _positive_roots(of_growth)])
+        roots = np.concatenate([_positive_roots(_change(N, D)), _positive_roots(of_growth)])
         return [float(r) for r in np.sqrt(roots)]
 
     def _solve(
@@ -196,13 +172,16 @@ class _OpenCvLens(_Lens):
         derivative is positive definite. Its eigenvalues are those of the radial part, plus at
         least ``-6 |p| r`` from the tangential part.
         """
-        radius = float(np.fmax.reduce(_norm(x), initial=0.0))
-        tangential = 6.0 * math.hypot(k[2], k[3]) * radius
-        before = _norm(x) < self._pole(k)
-        if self._least_radial(radius, k) > tangential:
-            return before
+        radius, pole = float(np.fmax.reduce(_norm(x), initial=0.0)), self._pole(k)
+        before, steep = _norm(x) < pole, self._steep_radii(k)
+        if radius < pole:
+            s = np.square([0.0, *(r for r in steep if r < radius), radius])
+            factor, slope = self._radial(s, k)
+            tangential = 6.0 * math.hypot(k[2], k[3]) * radius
+            if np.min([factor, factor + s * slope]) > tangential:
+                return before
         samples = [fraction * x for fraction in np.linspace(0.0, 1.0, 33)[1:]]
-        samples += [x * np.fmin(1.0, r / _norm(x))[:, None] for r in self._steep_radii(k)]
+        samples += [x * np.fmin(1.0, r / _norm(x))[:, None] for r in steep]
         for sample in samples:
             J = self.jacobian(sample, k)
             before &= J[:, 0, 0] * J[:, 1, 1] > J[:, 0, 1] * J[:, 1, 0]
@@ -213,22 +192,13 @@ class _OpenCvLens(_Lens):
         self, xd: FloatArray, start: FloatArray, k: Sequence[float], *, iterations: int
     ) -> tuple[FloatArray, FloatArray]:
         """Run Newton's method with step control, return the points and their last full steps."""
-        x = start
-        pole = self._pole(k)
+        x, pole = start, self._pole(k)
         error = self.distort(x, k) - xd
-        damping = np.ones(len(x))
-        step = np.zeros_like(x)
+        damping, step = np.ones(len(x)), np.zeros_like(x)
         for _ in range(iterations):
-            J = self.jacobian(x, k)
-            a, b, c, d = J[:, 0, 0], J[:, 0, 1], J[:, 1, 0], J[:, 1, 1]
+            (a, b, c, d), (e, f) = self.jacobian(x, k).reshape(-1, 4).T, error.T
             det = a * d - b * c
-            step = np.stack(
-                [
-                    (d * error[:, 0] - b * error[:, 1]) / det,
-                    (a * error[:, 1] - c * error[:, 0]) / det,
-                ],
-                axis=1,
-            )
+            step = np.stack([(d * e - b * f) / det, (a * f - c * e) / det], axis=1)
             candidate = x - damping[:, None] * step
             candidate_error = self.distort(candidate, k) - xd
             better = (_norm(candidate_error) < _norm(error)) & (_norm(candidate) < pole)
@@ -280,10 +250,14 @@ def _by_log(c: Sequence[float] | FloatArray) -> FloatArray:
     return np.asarray(np.arange(len(c)) * np.asarray(c), dtype=np.float64)
 
 
+def _change(N: Sequence[float], D: Sequence[float]) -> FloatArray:
+    """Coefficients (7,) of ``s D^2 d(N / D) / ds``."""
+    return np.asarray(np.convolve(_by_log(N), D) - np.convolve(N, _by_log(D)), dtype=np.float64)
+
+
 def _growth(N: Sequence[float], D: Sequence[float]) -> FloatArray:
     """Coefficients (7,) of ``D^2 d(r N / D) / dr`` by powers of ``s = r^2``."""
-    change = np.convolve(_by_log(N), D) - np.convolve(N, _by_log(D))
-    return np.asarray(np.convolve(N, D) + 2.0 * change, dtype=np.float64)
+    return np.asarray(np.convolve(N, D) + 2.0 * _change(N, D), dtype=np.float64)
 
 
 def _slope(s: FloatArray, c: Sequence[float]) -> FloatArray:
@@ -310,15 +284,11 @@ def _first_critical_radius(k: Sequence[float]) -> float:
 
 
 def _positive_roots(c: ArrayLike) -> FloatArray:
-    """Return the s > 0 at which ``c0 + c1 s + c2 s^2 + ...`` is zero.
-
-    The roots are sought in ``w = 1 / s``, for which the polynomial of a distortion has leading
-    coefficient 1 for any k, zero included.
-    """
+    """Return the s > 0 at which ``c0 + c1 s + c2 s^2 + ...`` is zero."""
     c = np.array(c, dtype=np.float64)
     # Quotients of the remaining coefficients stay finite.
     c[np.abs(c) < 1e-200 * np.max(np.abs(c))] = 0.0
-    w = np.roots(c)
+    w = np.roots(c)  # of w = 1 / s: the leading coefficient of a distortion is then 1 for any k
     # A double root, where the slope only touches zero, splits into a pair by round-off.
     real = w.real[(np.abs(w.imag) <= 1e-7 * np.abs(w)) & (w.real > _LARGEST_RADIUS**-2)]
     return np.asarray(1.0 / real, dtype=np.float64)
@@ -362,18 +332,14 @@ def _bracket(excess: Excess, y: FloatArray, limit: float) -> tuple[FloatArray, F
 def _solve_growing(
     excess: Excess, start: FloatArray, low: FloatArray, high: FloatArray
 ) -> FloatArray:
-    """Find the zeros of a function that returns its values and slopes and grows at them.
+    """Find the zeros of a function that grows at them.
 
-    Newton's method inside a shrinking bracket [low, high], with bisection where Newton leaves it
-    or is slow.
+    Newton's method in a shrinking bracket [low, high]; bisection where it leaves that or is slow.
     """
-    r = start
-    previous = high - low
-    done = high == 0.0
+    r, previous, done = start, high - low, high == 0.0
     for _ in range(_RADIUS_ITERATIONS):
         value, slope = excess(r)
-        low = np.where(value <= 0.0, r, low)
-        high = np.where(value >= 0.0, r, high)
+        low, high = np.where(value <= 0.0, r, low), np.where(value >= 0.0, r, high)
         step = value / slope
         newton = r - step
         use = (newton >= low) & (newton <= high) & (np.abs(step) <= 0.5 * previous)

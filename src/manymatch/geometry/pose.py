@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 #: Error of a pair that has no pose, in degrees.
 FAILURE_DEG = 180.0
 
-# How far R.T @ R may be from the identity for R to count as a rotation.
-_ROTATION_TOLERANCE = 1e-6
-# A matrix that deviates from a rotation by less than this is kept bit for bit, so that the
-# constructor is idempotent.
-_ROUND_OFF = 1e-14
+# How far R.T @ R may be from the identity. Below the second number R is kept bit for bit.
+_ROTATION_TOLERANCE, _ROUND_OFF = 1e-6, 1e-14
 
 
 def _rotation(value: ArrayLike, name: str) -> tuple[FloatArray, float]:
@@ -39,15 +36,6 @@ def _rotation(value: ArrayLike, name: str) -> tuple[FloatArray, float]:
     if np.linalg.det(R) < 0:
         raise ValueError(f"{name} must be a rotation matrix with determinant 1, got a reflection")
     return R, deviation
-
-
-def _nearest_rotation(value: ArrayLike) -> FloatArray:
-    """Check that R (3, 3) is a rotation within tolerance and return the nearest exact one."""
-    R, deviation = _rotation(value, "R")
-    if deviation <= _ROUND_OFF:
-        return R
-    u, _, vt = np.linalg.svd(R)
-    return np.ascontiguousarray(u @ vt)
 
 
 def _unit(t: FloatArray, name: str = "t") -> FloatArray:
@@ -75,7 +63,11 @@ class _Pose:
 
     def __init__(self, R: ArrayLike, t: ArrayLike) -> None:
         translation = float_array(t, "t", "a vector of 3 finite numbers", (3,))
-        object.__setattr__(self, "R", read_only(_nearest_rotation(R)))
+        nearest, deviation = _rotation(R, "R")
+        if deviation > _ROUND_OFF:
+            u, _, vt = np.linalg.svd(nearest)
+            nearest = np.ascontiguousarray(u @ vt)
+        object.__setattr__(self, "R", read_only(nearest))
         object.__setattr__(self, "t", read_only(self._checked_translation(translation)))
 
     @staticmethod
@@ -148,8 +140,6 @@ class _Pose:
 class RelativePose(_Pose):
     """Pose that maps camera-0 coordinates to camera-1 coordinates, ``x1 = R @ x0 + t``.
 
-    The inverse maps camera-1 to camera-0 coordinates, again with ``|t| = 1``.
-
     Parameters
     ----------
     R : (3, 3) array_like
@@ -158,11 +148,6 @@ class RelativePose(_Pose):
     t : (3,) array_like
         Position of camera 0's centre in camera 1, of any length but zero; stored with length 1,
         since two views do not determine its length, and read-only.
-
-    Raises
-    ------
-    ValueError
-        If R is not a rotation, t is zero, or anything is not finite or of another shape.
     """
 
     @staticmethod
@@ -170,10 +155,9 @@ class RelativePose(_Pose):
         return _unit(t)
 
     def essential(self) -> FloatArray:
-        """Return the essential matrix ``E = [t]x R`` (3, 3).
+        """Return the essential matrix ``E = [t]x R`` (3, 3), whose singular values are 1, 1 and 0.
 
-        Points on the normalised planes of a scene point satisfy ``x1h @ E @ x0h == 0`` with
-        ``xh = (x, y, 1)``. Its singular values are 1, 1 and 0.
+        Its points on the normalised planes have ``x1h @ E @ x0h == 0`` with ``xh = (x, y, 1)``.
         """
         x, y, z = self.t
         return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]) @ self.R
@@ -187,20 +171,12 @@ class RelativePose(_Pose):
 class AbsolutePose(_Pose):
     """Pose of a camera in the world: maps world to camera coordinates, ``x_cam = R @ X + t``.
 
-    The inverse maps camera to world coordinates.
-
     Parameters
     ----------
     R : (3, 3) array_like
-        Rotation from the world to the camera, orthonormal within 1e-6 with positive determinant.
-        The nearest exact rotation is stored, as a read-only float64 array.
+        Rotation from the world to the camera, otherwise as in `RelativePose`.
     t : (3,) array_like
         Position of the world's origin in the camera, in the unit of the world; read-only.
-
-    Raises
-    ------
-    ValueError
-        If R is not a rotation, or anything is not finite or of another shape.
 
     Examples
     --------
@@ -281,12 +257,9 @@ def pose_auc(errors_deg: ArrayLike, thresholds: Sequence[float] = (5, 10, 20)) -
     within(limits, np.nextafter(0.0, 1.0), np.inf, "thresholds", "degrees above zero")
     curve = np.concatenate(([0.0], np.sort(errors)))
     recall = np.linspace(0.0, 1.0, len(curve))
-    return np.array([_area(curve, recall, limit) for limit in limits])
-
-
-def _area(curve: FloatArray, recall: FloatArray, limit: float) -> float:
-    # The first entry is 0 and so always below the limit.
-    last = int(np.searchsorted(curve, limit))
-    x = np.append(curve[:last], limit)
-    y = np.append(recall[:last], recall[last - 1])
-    return float(50.0 * np.sum(np.diff(x) * (y[1:] + y[:-1])) / limit)
+    areas = []
+    for limit in limits:
+        last = int(np.searchsorted(curve, limit))  # the first entry is 0, below any limit
+        x, y = np.append(curve[:last], limit), np.append(recall[:last], recall[last - 1])
+        areas.append(50.0 * np.sum(np.diff(x) * (y[1:] + y[:-1])) / limit)
+    return np.array(areas, dtype=np.float64)
