@@ -153,7 +153,8 @@ def at_working_size(
             raise refusal(name, want, factors)
         # Without resizing, points stay equal bit for bit.
         scaled.append(points if (factors == 1.0).all() else (points + 0.5) * factors - 0.5)
-    return AssociationGraph(*scaled, graph.edges, **graph.of_edges())
+    points0, points1 = scaled
+    return AssociationGraph(points0, points1, graph.edges, **graph.of_edges())
 
 
 def checked_size(value: ArrayLike, name: str) -> FloatArray:

@@ -88,7 +88,7 @@ def merge_graphs(
 
 def _checked_graphs(graphs: object) -> list[AssociationGraph]:
     """Check that graphs are at least one, between points of equal kinds."""
-    values: list[object] = []
+    values: list[Any] = []
     if isinstance(graphs, Iterable) and not isinstance(graphs, AssociationGraph | HasGraph):
         values = list(graphs)
     if not values:

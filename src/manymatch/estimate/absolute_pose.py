@@ -33,11 +33,9 @@ CoreModel: TypeAlias = tuple[FloatArray, FloatArray, float]
 
 # Threshold over the standard deviation of the noise.
 _DEVIATIONS = 3.0
-# Matches that leave more open than this do not determine a pose: standard deviations of the
-# rotation in radians, and of the centre of the camera over the depth of the points.
+# Standard deviations of rotation in radians, and of the centre of the camera over the depth of the
+# points, that leave a pose open; and errors in degrees and over the depth that count as right.
 _OPEN_ROTATION, _OPEN_CENTRE = 0.5, 1.0
-# A pose is right if its rotation is off by less than this many degrees and its centre by less than
-# this part of the depth of the points.
 _RIGHT_DEG, _RIGHT_DEPTH = 5.0, 0.05
 # Width over length of points that count as a line.
 _LINE = 0.01
@@ -83,10 +81,8 @@ def estimate_absolute_pose(
     -------
     AbsolutePoseEstimate
         ``pose`` is an `AbsolutePose`, ``x_cam = R @ X + t`` in the unit of the world, with all
-        matches in front of the camera. ``camera0`` is the camera, with the focal length found if it
-        was unknown; then ``focal_sd_px`` has its standard deviation, and ``focal_determined`` says
-        whether it follows from the matches: points on a plane parallel to the image do not
-        determine it, nor the distance. Points on a line have no pose.
+        matches in front of the camera. Points on a plane parallel to the image determine neither an
+        unknown focal length nor the distance. Points on a line have no pose.
 
     Examples
     --------

@@ -10,15 +10,8 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._validate import FloatArray, IndexArray, Method, read_only
-from manymatch.estimate.homography import RIGHT_THRESHOLDS, Frame, box, homogeneous
-from manymatch.estimate.problem import (
-    Chart,
-    GeometricProblem,
-    PreparedPair,
-    checked_graph,
-    errors_by,
-    on_a_line,
-)
+from manymatch.estimate.homography import RIGHT_THRESHOLDS, box, homogeneous, prepare
+from manymatch.estimate.problem import Chart, GeometricProblem, PreparedPair, errors_by, on_a_line
 from manymatch.estimate.result import PixelEstimate
 from manymatch.estimate.uncertainty import rotation
 
@@ -89,16 +82,6 @@ def estimate_fundamental(
     True
     """
     return FUNDAMENTAL.solve((graph,), method, options, proposals, settings)
-
-
-def prepare(
-    graph: object, options: Options, proposals: object = None, where: str = ""
-) -> PreparedPair:
-    """Check a pair and bring its points to the frame in which the matrix is found."""
-    checked = checked_graph(graph, options, where)
-    frame = Frame(checked)
-    x0, x1 = frame.into(checked.points0, 0), frame.into(checked.points1, 1)
-    return PreparedPair(checked, x0, x1, 1.0 / frame.unit, options, proposals, where, frame=frame)
 
 
 def _to_pixels(pair: PreparedPair, model: CoreModel) -> FloatArray:

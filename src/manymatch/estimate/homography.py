@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, Unpack
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from manymatch.estimate.problem import (
     PreparedPair,
     checked_graph,
     errors_by,
-    on_a_line,
+    open_on_a_line,
 )
 from manymatch.estimate.result import PixelEstimate
 
@@ -101,7 +101,7 @@ def prepare(
     where: str = "",
     model: object = "homography",
 ) -> PreparedPair:
-    """Check a pair and bring its points to the frame in which the homography is found."""
+    """Check a pair and bring its points to the frame in which the matrix is found."""
     affine = choice(model, f"{where}model", PLANAR_MODELS) == "affine"
     checked = checked_graph(graph, options, where)
     frame = Frame(checked)
@@ -150,14 +150,6 @@ class Frame:
         H = out @ H @ self.matrix(0)
         norm = np.linalg.norm(H)
         return np.asarray(H / (H[2, 2] if abs(H[2, 2]) > _ZERO * norm else norm))
-
-
-def _open(pair: PreparedPair, result: Any) -> str:
-    """Say that noise alone could explain how far the matches are from a line, if it could."""
-    i, j = pair.graph.edges[result.matched].T
-    both = (pair.graph.points0[i], pair.graph.points1[j])
-    line = any(on_a_line(points, pair.threshold_px / 3.0) for points in both)
-    return "the matches lie on a line in one of the images" if line else ""
 
 
 def homogeneous(points: FloatArray) -> FloatArray:
@@ -217,7 +209,7 @@ HOMOGRAPHY = GeometricProblem(
     match_coefficients=(0.173, -0.299, 0.955, 1.559, 0.446, 0.0),
     model_coefficients=(-0.503, 2.470, 2.513, 2.894, 0.877, 1.087, 1.137, 1.222, 1.380),
     chart=Chart(_move, _residuals, _numbers, _error),
-    open=_open,
+    open=open_on_a_line("images"),
     noise_scale=math.sqrt(2.0),  # a transfer has the noise of both keypoints, taken to be alike
     variant={"noun": "affine map", "sample_size": 3, "parameters": 6},
 )

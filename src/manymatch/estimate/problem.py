@@ -43,13 +43,10 @@ E_co = TypeVar("E_co", bound=Estimate, covariant=True)
 _SMALLEST_IMAGE, _ENLARGED_SPAN = 32.0, 1000.0
 # Longest edge of the images in which most features are found.
 _WORKING_EDGE = 1024.0
-
-# Wrong candidates do not end at the threshold: those at 2 to 5 times its distance tell how many
-# there are by chance within it.
+# Candidates at these distances, in thresholds, tell how many agree by chance.
 _RING = (2.0, 5.0)
 # Chances of a level are mixed with those of all levels, which have the weight of this many inliers.
 _SHRINK = 4.0
-
 # Fields of an `Estimate` that are taken from the result of the core as they are.
 _FIELDS_OF_CORE = (
     *("success", "hcm", "cardinality", "num_inliers"),
@@ -91,9 +88,7 @@ class PreparedPair:
     which the problem is solved, and `unit` is a pixel (or the unit of points in space) in them.
     `eps` is the inlier threshold in these coordinates, `threshold_px` the same in pixels, or in the
     unit of the points if `threshold` is given. An automatic threshold is one pixel of the working
-    size until the core has chosen. Minimal samples are drawn from the edges `proposals` (E,), if
-    given. `working_scale` is that of `estimate_relative_pose`; `frame` brings models back;
-    `parameters` are passed to the core. An error begins with `where`.
+    size until the core has chosen. `frame` brings models back, `parameters` are passed to the core.
     """
 
     def __init__(
@@ -173,11 +168,9 @@ def _span(*both: FloatArray) -> float:
 class Chart:
     """How the models of a problem move, for their covariance by central differences.
 
-    Models, points and residuals are those of the core. `move` returns the model moved by a step
-    (P,), `residuals` those (M, K) of the candidates `edges` (M,), `numbers` what the covariance of
-    `Confidence` is about (Q,): entries of the public model, or how it is moved from the base.
-    `error` returns numbers whose root sum of squares is the distance of a model from the base, in
-    units of the largest error that counts as right.
+    `move` returns the model moved by a step (P,), `residuals` those (M, K) of the candidates
+    `edges` (M,), `numbers` what the covariance of `Confidence` is about (Q,), and `error` numbers
+    whose root sum of squares is the distance from the base, over the largest that counts as right.
     """
 
     move: Callable[[Any, FloatArray], Any]
@@ -193,8 +186,7 @@ class GeometricProblem(Generic[E_co]):
     Attributes
     ----------
     name, noun, clause : str
-        As in `Estimate.problem`, what a model is called in sentences, and what one says of any
-        model if its numbers mean nothing to people.
+        As in `Estimate.problem`, what a model is called, and a clause for models without words.
     estimate, result : callable and type
         The public function, and the subclass of `Estimate` that it returns.
     core : str
@@ -207,8 +199,7 @@ class GeometricProblem(Generic[E_co]):
         (pair, model of the core) to the errors (E,) of all candidates in units of the threshold,
         infinite where there is none.
     sample_size, parameters, dimensions : int
-        Candidates that any model fits, degrees of freedom of a model, and dimensions of the error
-        of a candidate: chance agreements within a distance grow with this power of it.
+        Candidates that any model fits, degrees of freedom of a model, dimensions of an error.
     match_coefficients, model_coefficients : tuple of float
         Log-odds that a match, or a model, is right: a constant, and a slope for every feature of
         `match_features`, or of `confidence.features_of`.
@@ -353,10 +344,10 @@ class GeometricProblem(Generic[E_co]):
 
     def match_features(self, pair: PreparedPair, result: Any) -> FloatArray:
         """Features (M, 5) of the matches; a candidate counts as far as its source is trusted."""
-        source, rank = pair.graph.source, pair.graph.rank
+        source = pair.graph.source
         weight = None if source is None or not len(result.trust) else result.trust[source]
         return match_features(
-            *(pair.edges, rank, result.kept, self.errors(pair, result.model)),
+            *(pair.edges, pair.graph.rank, result.kept, self.errors(pair, result.model)),
             *(result.inliers, result.matched, pair.options.q),
             *(self.sample_size, self.dimensions, weight),
         )
@@ -380,6 +371,16 @@ def on_a_line(points: FloatArray, tolerance: float) -> bool:
     return bool(across / np.sqrt(len(points)) < tolerance)
 
 
+def open_on_a_line(place: str) -> Callable[[PreparedPair, Any], str]:
+    """Return the `open` of a problem that noise alone could make of matches near a line."""
+
+    def why(pair: PreparedPair, result: Any) -> str:
+        line = any(on_a_line(points, pair.eps / 3.0) for points in pair.ends(result.matched))
+        return f"the matches lie on a line in one of the {place}" if line else ""
+
+    return why
+
+
 def probability_of(features: FloatArray, coefficients: tuple[float, ...]) -> FloatArray:
     """Probability (M,) that each match is right, from its features (M, 5)."""
     constant, *slopes = coefficients
@@ -400,14 +401,12 @@ def match_features(
 ) -> FloatArray:
     """Logarithms (M, 5) of what speaks for and against each match of a resolved pair.
 
-    Columns: competition by other inliers at its two keypoints, how far the inliers of the pair
-    exceed chance, how many matches there are for the size of the graph, prior by rank and filter,
-    and how many rank-one candidates are inliers for each that is not. All but the first and the
-    fourth are those of the pair: they tell how likely the geometry is right.
+    Columns: competition by other inliers at its two keypoints; of the pair, how far the inliers
+    exceed chance, and how many matches there are for the size of the graph; prior by rank and
+    filter; of the pair, how many rank-one candidates are inliers for each that is not.
 
-    `edges`, `rank`, `kept` (by the motion filter, empty if it did not run), `distance` (in
-    thresholds), `inliers` and `weight` are those of all candidates, (E,); `matched` (M,) are the
-    numbers of the matches, and `q` is that of the options.
+    `kept` (by the motion filter) is empty if it did not run, `distance` (E,) is in thresholds,
+    `matched` (M,) are the numbers of the matches.
     """
     level, prior = _core.levels(len(edges), rank, kept if len(kept) else None, q)
     weight = np.ones(len(edges)) if weight is None else weight

@@ -11,12 +11,7 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._validate import FloatArray, Method, read_only, refusal
-from manymatch.estimate.problem import (
-    GeometricProblem,
-    PreparedPair,
-    WorkingScale,
-    checked_graph,
-)
+from manymatch.estimate.problem import GeometricProblem, PreparedPair, WorkingScale, checked_graph
 from manymatch.estimate.result import FOCAL_DETERMINED, PoseEstimate, Score
 from manymatch.geometry.camera import Camera, as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
@@ -34,12 +29,9 @@ CameraLike: TypeAlias = object
 # A parallax below this many times the angle of the threshold says little about the direction of
 # the translation.
 _LOW_PARALLAX = 4.0
-
 # Residuals of matches are not independent: this many of their nats count as one, as for the
-# probabilities of alternatives (docs/confidence.md). docs/unknown_focal.md has the measured errors
-# over their standard deviations.
+# probabilities of alternatives (docs/confidence.md, measured in docs/unknown_focal.md).
 _NATS_PER_ODDS = 16.0
-
 # Of `scorer_times`: minimal samples, each with up to ten poses, and rounds over all of them.
 _SAMPLES, _REPEATS = 400, 5
 
@@ -138,20 +130,12 @@ def estimate_relative_pose(
         A function of the arguments alone: not of `options.threads`, not of earlier calls. A pair
         that cannot be solved has ``success=False`` and says why in ``failure``.
 
-    Raises
-    ------
-    ValueError
-        If an argument is not what it should be.
-
     Examples
     --------
     >>> from manymatch_lab.datasets.synthetic import EASY, make_scene
     >>> scene = make_scene(EASY, seed=1)
-    >>> estimate = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
-    >>> estimate.success
+    >>> estimate_relative_pose(scene.graph, scene.camera0, scene.camera1, seed=3).success
     True
-    >>> estimate_relative_pose(scene.graph, scene.camera0, scene.camera1, seed=3).options.seed
-    3
     """
     return RELATIVE_POSE.solve(
         *((graph, camera0, camera1), method, options, proposals, settings),
@@ -176,11 +160,6 @@ def score_pose(
         As in `estimate_relative_pose`; `threshold_px`, `q` and `delta` of the options are used.
     pose : RelativePose
         Maps camera-0 to camera-1 coordinates.
-
-    Returns
-    -------
-    Score
-        Harmonic consensus maximization (HCM), matching cardinality and inlier edges.
     """
     checked = checked_options(options, settings)
     if checked.threshold_px == AUTO:
@@ -202,8 +181,7 @@ def scorer_times(
 ) -> dict[str, float] | None:
     """Seconds of an HCM ("hcm") and of an MCM ("mcm") evaluation of a sampled pose, on one thread.
 
-    The poses come from minimal samples of the graph, and are scored as in the search: with early
-    rejection, and without the preparation that a search does once. None if the graph gives no pose.
+    Poses are scored as in the search, with early rejection. None if the graph gives no pose.
     """
     pair = prepare(graph.compact()[0], camera0, camera1, options)
     rows = _core.sample(pair.edges, None, 0, _SAMPLES, uniform_edges=False)
@@ -211,9 +189,8 @@ def scorer_times(
     if not len(ends):
         return None
     one = np.ones((len(ends), 5, 1))
-    rays0 = np.concatenate([pair.x0[ends[..., 0]], one], axis=2)
-    rays1 = np.concatenate([pair.x1[ends[..., 1]], one], axis=2)
-    _, R, t = _core.five_point(rays0, rays1)
+    sides = (pair.x0[ends[..., 0]], pair.x1[ends[..., 1]])
+    _, R, t = _core.five_point(*(np.concatenate([side, one], axis=2) for side in sides))
     if not len(R):
         return None
     fixed = (pair.x0, pair.x1, pair.edges, pair.eps, pair.options.q, pair.options.delta)
@@ -242,7 +219,7 @@ def prepare(
 ) -> PreparedPair:
     """Check a pair and bring its points to the normalised planes of the cameras.
 
-    With an unknown focal length: to the planes of the images, in one unit, the pair's `frame`.
+    Unknown focal lengths are found on the planes of the images, in one unit, the pair's `frame`.
     """
     checked = checked_graph(graph, options, where)
     first, second = as_camera(camera0, f"{where}camera0"), as_camera(camera1, f"{where}camera1")

@@ -30,14 +30,12 @@ class Alternative:
 
     Attributes
     ----------
-    model : RelativePose, AbsolutePose or float64 ndarray
-        A pose, homography, fundamental matrix or transform, as in `Estimate`.
+    model, cardinality, matches, support
+        As in `Estimate`.
     probability : float
-        Probability that this is the right model, if one of those found is. The probabilities of
-        all alternatives and of the chosen model add up to 1.
-    cardinality, matches, support
-        As in `Estimate`. The probability does not use the motion filter, which keeps only one of
-        two consistent motions.
+        Probability that this is the right model, if one of those found is; all and that of the
+        chosen model add up to 1. It does not use the motion filter, which keeps only one of two
+        consistent motions.
     focals_px : tuple of float
         For a relative pose with an unknown focal length, the focal lengths of both cameras in
         pixels. Empty otherwise.
@@ -66,10 +64,8 @@ class Estimate:
 
     Attributes
     ----------
-    success, failure : bool and str
-        Whether there is a model, and why there is none; empty on success.
-    problem : str
-        What was estimated: "relative", "homography", ...
+    success, failure, problem : bool, str and str
+        Whether there is a model, why there is none, and its kind: "relative", "homography", ...
     model : RelativePose, AbsolutePose, float64 ndarray or None
         The pose, matrix or transform that was estimated; None without success.
     inliers : (E,) bool ndarray
@@ -136,9 +132,9 @@ class Estimate:
     method: str
     options: Options
     timing: dict[str, float]
-    # For `assess`: the prepared pair, the model in coordinates of the core, the edges (E,) that the
-    # motion filter keeps (empty if it did not run), the support of the best other model (0 without
-    # one), and the mean share of the inliers of the pooled seeds that the model has too.
+    # For `assess`: the prepared pair, the model of the core, the edges (E,) that the motion filter
+    # keeps (empty if it did not run), the support of the best other model, and the mean share of
+    # the inliers of the pooled seeds that the model has too.
     _pair: PreparedPair
     _model: Any
     _kept: BoolArray
@@ -203,10 +199,7 @@ class Estimate:
         return {name: plain(value) for name, value in scalars.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the model and all numbers as values for JSON, without the arrays of edges.
-
-        Numbers that are not finite are None. Matches and inliers are counted.
-        """
+        """Return the model and all numbers for JSON, None where not finite, and counts of edges."""
         sources = self.by_source()
         return {
             "problem": self.problem,

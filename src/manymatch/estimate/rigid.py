@@ -17,7 +17,7 @@ from manymatch.estimate.problem import (
     PreparedPair,
     checked_graph,
     errors_by,
-    on_a_line,
+    open_on_a_line,
 )
 from manymatch.estimate.result import Estimate
 from manymatch.estimate.uncertainty import rotation, rotation_vector
@@ -138,15 +138,6 @@ def estimate_similarity(
     SimilarityEstimate
         ``transform`` (4, 4) maps points0 to points1, ``x1 = s R @ x0 + t``, and ``scale`` is s;
         everything else as in `estimate_rigid_transform`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from manymatch import AssociationGraph
-    >>> points = np.random.default_rng(0).uniform(0, 5, (50, 3))
-    >>> estimate = estimate_similarity(AssociationGraph.from_matches(points, 2 * points + 1), 0.05)
-    >>> round(estimate.scale, 6)
-    2.0
     """
     return SIMILARITY.solve((graph, threshold), method, options, proposals, settings)
 
@@ -211,12 +202,6 @@ class Frame:
         return out
 
 
-def _open(pair: PreparedPair, result: Any) -> str:
-    """Say that noise alone could explain how far the matches are from a line, if it could."""
-    line = any(on_a_line(points, pair.eps / 3.0) for points in pair.ends(result.matched))
-    return "the matches lie on a line in one of the clouds" if line else ""
-
-
 def _move(model: FloatArray, step: FloatArray) -> FloatArray:
     """Move a transform (4, 4) by rotation, translation and, if there is one, logarithm of scale."""
     moved = model.copy()
@@ -266,7 +251,7 @@ RIGID = GeometricProblem(
     match_coefficients=HOMOGRAPHY.match_coefficients,
     model_coefficients=(7.584, 0.000, 2.168, 0.000, 0.000, 2.923, 0.000, 1.226, 0.000),
     chart=Chart(_move, _residuals, _rigid_numbers, _error),
-    open=_open,
+    open=open_on_a_line("clouds"),
     noise_scale=math.sqrt(2.0),  # a distance has the noise of both points, taken to be alike
 )
 SIMILARITY = GeometricProblem(
@@ -284,6 +269,6 @@ SIMILARITY = GeometricProblem(
     match_coefficients=HOMOGRAPHY.match_coefficients,
     model_coefficients=(9.540, 1.517, 2.878, 3.931, 0.881, 0.000, 0.000, 3.205, 0.000),
     chart=Chart(_move, _residuals, _similarity_numbers, _error),
-    open=_open,
+    open=open_on_a_line("clouds"),
     noise_scale=RIGID.noise_scale,
 )

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 PARAMETERS = 5
 
 # The noise is estimated from all candidates within this many thresholds of the pose, less the wrong
-# ones among them, whose density is that between the two further distances. The matches alone would
-# not do: they end at the threshold, and the search for many of them makes their residuals small.
+# ones among them, whose density is that between the two further distances. The residuals of the
+# matches alone are too small: they end at the threshold, and the search makes them small.
 _WINDOW, _BACKGROUND = 3.0, (5.0, 15.0)
 # Larger noise, in thresholds, cannot be measured from the matches and is taken to be this.
 _MOST_NOISE = 2.0
@@ -32,8 +32,7 @@ _LEVERAGE, _LEVERAGE_ROUNDS = 0.2, 3
 # A match lies on a plane if the plane puts it within this many thresholds of where it is seen:
 # noise of half a threshold in each coordinate of both images stays below it in 98 of 100 cases.
 _TOLERANCE = 2.0
-# Planes tried, each through three random matches: with half of the matches on the plane, the
-# chance to miss it is 2e-4.
+# Planes tried: with half of the matches on a plane, the chance to miss it is 2e-4.
 _PLANES, _REFITS = 64, 3
 _PLANE_STREAM = 0x706C616E65
 # Step of central differences, for models of the size one.
@@ -46,9 +45,8 @@ _UNDETERMINED = 1e-12
 class Covariance:
     """Covariance of a model as in `Confidence`, but with angles in radians.
 
-    NaN and infinite where the matches do not determine the model. `basis`, `noise` (the standard
-    deviation of the residuals of true candidates) and the deviations of rotation and translation
-    are those of a relative pose, `error_sd` is the standard deviation of the error of a `Chart`.
+    NaN and infinite where the matches do not determine the model. `error_sd` belongs to a `Chart`,
+    the other numbers to a relative pose.
     """
 
     matrix: FloatArray
@@ -130,11 +128,9 @@ def pose_covariance(
     variance = float(residual @ residual) / (freedom * eps**2)
     noise2 = max(variance, wide_variance(distances / eps, len(residual)))
     noise = eps * math.sqrt(noise2)
-    normal = jacobian.T @ jacobian
-    values, vectors = np.linalg.eigh(normal)
-    if not values[0] > _UNDETERMINED * values[-1]:
+    inverse = _inverse(jacobian.T @ jacobian)
+    if inverse is None:
         return dataclasses.replace(unknown, noise=noise)
-    inverse = (vectors / values) @ vectors.T
     pull = inverse @ (jacobian.T @ residual)
     matrix = (noise**2 / kept_share(noise2)) * inverse + np.outer(pull, pull)
     if focal_steps is not None:
@@ -173,10 +169,9 @@ def model_covariance(
     freedom = problem.dimensions * len(residual) - parameters
     if freedom <= 0 or not np.isfinite(jacobian).all():
         return unknown
-    values, vectors = np.linalg.eigh(jacobian.T @ jacobian)
-    if not values[0] > _UNDETERMINED * values[-1]:
+    inverse = _inverse(jacobian.T @ jacobian)
+    if inverse is None:
         return unknown
-    inverse = (vectors / values) @ vectors.T
     pull = inverse @ (jacobian.T @ residual.ravel())
     variance = max(float(np.sum(residual**2)) / freedom, noise**2 if noise > 0.0 else 0.0)
     steps = variance * inverse + np.outer(pull, pull)
@@ -184,6 +179,13 @@ def model_covariance(
     matrix = numbers @ steps @ numbers.T
     error_sd = math.sqrt(max(float(np.trace(errors @ steps @ errors.T)), 0.0))
     return Covariance(0.5 * (matrix + matrix.T), error_sd=error_sd)
+
+
+def _inverse(normal: FloatArray) -> FloatArray | None:
+    """Inverse of J'J, None if the matches leave a direction open."""
+    values, vectors = np.linalg.eigh(normal)
+    determined = values[0] > _UNDETERMINED * values[-1]
+    return (vectors / values) @ vectors.T if determined else None
 
 
 def leverage(jacobian: FloatArray) -> FloatArray:
@@ -228,11 +230,7 @@ def kept_share(variance: float, limit: float = 1.0) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Planarity:
-    """Shares, from 0 to 1, of the matches that a simpler model explains; NaN if unknown.
-
-    The models are the rotation alone, one plane seen with the found pose, and the second pose of
-    that plane: `second` (R, t), refined, if there is one.
-    """
+    """As in `Confidence`; `second` (R, t) is the second pose of the plane, refined, if any."""
 
     rotation: float = math.nan
     plane: float = math.nan
@@ -347,9 +345,8 @@ def planar_twin(
     rays = np.column_stack([x0, np.ones(len(x0))])
     found = []
     for sign in (1.0, -1.0):
-        kept = (math.sqrt(max(loss, 0)) * first + sign * math.sqrt(max(gain, 0)) * third) / (
-            math.sqrt(gain + loss)
-        )
+        kept = math.sqrt(max(loss, 0)) * first + sign * math.sqrt(max(gain, 0)) * third
+        kept = kept / math.sqrt(gain + loss)
         normal = np.cross(second, kept)
         before = np.stack([second, kept, normal], axis=1)
         moved = homography @ before[:, :2]

@@ -369,7 +369,7 @@ def working_pixel(camera0: Camera, camera1: Camera, scale0: ArrayLike, scale1: A
     return normalised_pixel(*working) / normalised_pixel(camera0, camera1)
 
 
-def as_camera(value: object, name: str) -> Camera:
+def as_camera(value: Any, name: str) -> Camera:
     """Convert what `_ACCEPTED` lists; errors begin with `name`.
 
     Matrices, numbers and dicts are in the pixel convention of the points they come with. A
