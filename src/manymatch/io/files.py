@@ -55,6 +55,7 @@ _SPECIAL = {"d": "a folder", "p": "a FIFO", "s": "a socket", "c": "a device", "b
 _ABANDONED = 3600.0
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 _OPENCV_NO_MEMORY = -4
+_LONGEST_REASON = 300
 # Deflate, the compression of .h5 files, shrinks nothing by a larger factor.
 _MOST_DEFLATED = 1032
 # What zipfile and NumPy, which evaluates the header of an array, raise for damaged files.
@@ -99,15 +100,21 @@ def unreadable(path: object, want: str, reason: str, cause: object = None) -> Va
     return error_type(cause)(f"path must be {want}, got {str(path)!r} ({reason})")
 
 
+def brief(error: BaseException) -> str:
+    """Return what an error says in one line of bounded length: some quote a whole file."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}..."
+
+
 @contextlib.contextmanager
 def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]:
     """Turn the given errors of a block that reads `path` into the one of `unreadable`."""
     try:
         yield
     except errors as error:
-        said = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-        reason = " ".join(said.split()) or type(error).__name__
-        raise unreadable(path, want, reason, error) from error
+        raise unreadable(path, want, brief(error), error) from error
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -486,7 +493,7 @@ def read_npy(data: bytes) -> NDArray[Any]:
     try:
         return _read_array(BytesIO(data), "its array", len(data))
     except _DAMAGE as error:
-        raise ValueError(f"it cannot be read: {error}") from error
+        raise ValueError(f"it cannot be read: {brief(error)}") from error
 
 
 def _read_array(
@@ -519,7 +526,7 @@ def read_h5(group: Any, name: str) -> NDArray[Any] | None:
         item = _h5_dataset(group, name)
         return None if item is None else np.asarray(item[()])
     except (TypeError, MemoryError, RuntimeError, KeyError, OSError, ValueError) as error:
-        raise ValueError(f"the dataset {name!r} cannot be read: {error}") from error
+        raise ValueError(f"the dataset {name!r} cannot be read: {brief(error)}") from error
 
 
 def _h5_dataset(item: Any, name: str) -> Any:

@@ -82,7 +82,7 @@ def _decoding(name: str, want: str, given: str) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except (*_PILLOW_ERRORS, pillow.DecompressionBombError) as error:
-        reason = f"it cannot be decoded: {str(error) or type(error).__name__}"
+        reason = f"it cannot be decoded: {files.brief(error)}"
         if isinstance(error, _ReadError):
             reason = str(error)
         elif isinstance(error, pillow.DecompressionBombError):

@@ -119,26 +119,6 @@ class RemotePath:
         return RemotePath(type(self._path)(f"{base.rstrip('/')}/{quote(text)}{mark}{query}"))
 
     @property
-    def _pure(self) -> PurePosixPath:
-        web = self._path.protocol in _WEB
-        return PurePosixPath(unquote(urlsplit(str(self._path)).path) if web else self._path.path)
-
-    @property
-    def name(self) -> str:
-        """Last part of the address."""
-        return self._pure.name
-
-    @property
-    def stem(self) -> str:
-        """The name without its ending."""
-        return self._pure.stem
-
-    @property
-    def suffix(self) -> str:
-        """Ending of the name."""
-        return self._pure.suffix
-
-    @property
     def parent(self) -> RemotePath:
         """The folder of the file; a bucket is its own folder."""
         return RemotePath(self._path.parent)
@@ -155,6 +135,10 @@ class RemotePath:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in ("name", "stem", "suffix"):
+            web = self._path.protocol in _WEB
+            place = unquote(urlsplit(str(self._path)).path) if web else self._path.path
+            return getattr(PurePosixPath(place), name)
         found = getattr(self._path, name)
         return functools.partial(self._guarded, found) if callable(found) else found
 

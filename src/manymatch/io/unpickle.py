@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch.io.files import brief
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from typing import BinaryIO, Self
@@ -120,8 +122,7 @@ def _damaged(what: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{what} cannot be read: {reason}") from error
+        raise ValueError(f"{what} cannot be read: {brief(error)}") from error
 
 
 def unpickle(data: bytes) -> Any:
@@ -285,25 +286,20 @@ class _Values:
         match dtype:
             case StandIn(
                 name="numpy.dtype", args=(str(kind), *_), state=(_, "<" | ">" | "|" as end, *_)
-            ):
+            ) if _DTYPE.fullmatch(kind):
                 pass
             case _:
-                raise ValueError("it has an array without a type")
-        if not _DTYPE.fullmatch(kind):
-            raise ValueError(f"it has an array of the type {kind!r:.40}")
+                raise ValueError("it has an array of a type that is not read")
         if type(shape) is not tuple or any(type(n) is not int or n < 0 for n in shape):
             raise ValueError("it has an array of an impossible shape")
         content = self.made(content.encode("latin-1") if isinstance(content, str) else content)
         if isinstance(content, list) != (kind == "O8"):
             raise ValueError(f"it has an array of {kind} without content")
-        item = 1 if kind == "O8" else np.dtype(kind).itemsize
-        if len(content) != math.prod(shape) * item:
-            raise ValueError(f"it has an array of {kind} and shape {shape!r:.60} of other content")
         if kind == "O8":
             array = np.empty(len(content), dtype=object)
             array[:] = content
             return array.reshape(shape)  # listed row by row in either order
         if kind[0] == "U":
             bytes(content).decode("utf-32-be" if end == ">" else "utf-32-le")
-        read = "u1" if kind == "b1" else f"{end}{kind}"
-        return np.frombuffer(content, read).astype(kind).reshape(shape, order=order)
+        array = np.frombuffer(content, "u1" if kind == "b1" else f"{end}{kind}") if content else ()
+        return np.array(array, kind).reshape(shape, order=order)
