@@ -6,13 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from manymatch import (
-    AbsolutePose,
-    AssociationGraph,
-    Camera,
-    _core,
-    estimate_absolute_pose,
-)
+from manymatch import AbsolutePose, AssociationGraph, Camera, _core, estimate_absolute_pose
 from tests.oracles import absolute_pose as oracle
 from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import CAMERA, CASES, apart, query_graph

@@ -9,14 +9,7 @@ import pytest
 
 from manymatch import _core
 from tests.golden.exact_graphs import make_graph
-from tests.golden.golden_estimates import (
-    CASES,
-    METHODS,
-    graph_digest,
-    library_digest,
-    load,
-    run,
-)
+from tests.golden.golden_estimates import CASES, METHODS, graph_digest, library_digest, load, run
 from tests.oracles.geometry import angle_between
 
 COUNTS = ("cardinality", "num_inliers", "iterations", "refinements", "pooled")

@@ -97,10 +97,7 @@ def refine_all(file, name, kind):
     excess of our final cost and whether the poses agree.
     """
     x0, x1, edges, eps = graph_of(file, name)
-    function, limit = {
-        "local": (_core.local_refine, 25),
-        "polish": (_core.final_polish, 100),
-    }[kind]
+    function, limit = {"local": (_core.local_refine, 25), "polish": (_core.final_polish, 100)}[kind]
     theirs = {
         key: file[f"{name}/{kind}_{key}"]
         for key in ("q", "t", "done", "used", "initial_cost", "cost", "lm_iterations")

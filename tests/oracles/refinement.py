@@ -3,11 +3,7 @@
 import numpy as np
 from scipy.optimize import least_squares
 
-from tests.oracles.geometry import (
-    essential,
-    residuals,
-    rotation_from_vector,
-)
+from tests.oracles.geometry import essential, residuals, rotation_from_vector
 
 MINIMAL_SET = 5
 
