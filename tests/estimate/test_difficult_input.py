@@ -111,29 +111,6 @@ def test_diverging_rays_are_not_in_front():
 
 
 @METHODS
-def test_an_all_outlier_graph_returns_few_inliers(method):
-    rng = np.random.default_rng(11)
-    points0, points1 = rng.uniform(0, 1000, (2, 200, 2))
-    edges = np.column_stack([np.repeat(np.arange(200), 3), rng.integers(0, 200, 600)])
-    estimate = manymatch.estimate_relative_pose(
-        AssociationGraph(points0, points1, edges), K, K, method, options=OPTIONS
-    )
-    assert estimate.success
-    assert 5 <= estimate.cardinality < 40
-
-
-def test_residuals_at_the_epipoles_are_undefined_and_outliers():
-    R, t = np.eye(3), np.array([0.3, -0.2, 1.0])
-    t /= np.linalg.norm(t)
-    epipole = (t[:2] / t[2])[None]
-    r2, _ = _core.sampson(epipole, epipole, R, t)
-    assert not (r2 < 1.0).any()
-    edge = np.zeros((1, 2), dtype=np.int32)
-    hcm, cardinality, inliers, _ = _core.score(epipole, epipole, edge, 0.1, 0.3, 0.01, R, t)
-    assert (hcm, cardinality, inliers[0]) == (0.0, 0, False)
-
-
-@METHODS
 def test_very_different_focal_lengths_share_one_threshold(method):
     rng = np.random.default_rng(12)
     problem = random_problem(rng, n=60, max_degree=2, noise=0.3)

@@ -34,26 +34,6 @@ def test_four_point_solver_against_the_null_space():
     assert np.mean(np.array(off) < 1e-7) > 0.999
 
 
-def test_three_point_solver_against_the_linear_system():
-    rng = np.random.default_rng(4)
-    points0, points1 = rng.uniform(-1, 1, (2, 3000, 3, 2))
-    sample, H = _core.three_point_affine(points0, points1)
-    np.testing.assert_array_equal(H[:, 2, :2], 0.0)
-    np.testing.assert_allclose(np.linalg.norm(H, axis=(1, 2)), 1.0)
-    found = dict(zip(sample.tolist(), H, strict=True))
-    wrong = 0
-    for i, (a, b) in enumerate(zip(points0, points1, strict=True)):
-        triangles = [np.column_stack([p, np.ones(3)]) for p in (a, b)]
-        areas = [np.linalg.det(t) for t in triangles]
-        if np.prod(areas) <= 0.0:
-            assert i not in found  # mirrored
-        elif min(map(abs, areas)) > 1e-2:
-            expected = np.linalg.solve(triangles[0], b).T
-            wrong += not np.allclose(found[i][:2] / found[i][2, 2], expected, rtol=1e-9, atol=1e-9)
-    assert len(found) > 1000
-    assert wrong == 0
-
-
 def test_affine_maps_have_a_third_row_of_zero_zero_one():
     graph, _ = planar_graph(2, affine=True)
     estimate = estimate_homography(graph, options=PLANAR, model="affine")

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import manymatch
-from manymatch import _core
 from manymatch.estimate import problem as module
 from manymatch.estimate.problem import match_features, probability_of
 from manymatch.estimate.relative_pose import RELATIVE_POSE
@@ -131,23 +130,6 @@ def test_chance_agreements_grow_with_area_or_volume(sample_size, dimensions, siz
     np.testing.assert_allclose(competition, 0.0, atol=1e-12)
     np.testing.assert_allclose(excess, np.log((28 - sample_size) / (np.sqrt(2.0) + 3.0)))
     np.testing.assert_allclose(count, np.log((30 - sample_size) / np.sqrt(len(distance))))
-
-
-def test_levels_of_edges():
-    rank = np.array([1, 1, 2, 5, 9, 0, -3], np.int32)
-    kept = np.array([True, False, True, False, True, True, False])
-    level, prior = _core.levels(len(rank), rank, kept, 0.4)
-    less = constant("kNotKept")
-    assert level.tolist() == [0, 1, 2, 9, 8, 0, 1]
-    assert level.max() < _core.NUM_LEVELS
-    np.testing.assert_allclose(
-        prior, np.array([1, less, 1 / 2, less / 5, 1 / 5, 1, less]) * 0.4, rtol=1e-15
-    )
-    level, prior = _core.levels(3, None, None, 0.4)
-    assert level.tolist() == [0, 0, 0]
-    assert prior.tolist() == [0.4] * 3
-    with pytest.raises(ValueError, match="rank has 7 entries, wanted 3"):
-        _core.levels(3, rank, None, 0.4)
 
 
 def test_nothing_matched():

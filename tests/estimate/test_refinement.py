@@ -46,39 +46,6 @@ def test_perturb_turns_and_tilts():
         assert abs(tangent @ t) < 1e-11
 
 
-def test_jacobian_equals_central_differences():
-    rng = np.random.default_rng(1)
-    h = 1e-6
-    for _ in range(100):
-        x0, x1, R, t = noisy_pairs(rng, 40, noise=20.0)
-        R, t = nearby_pose(rng, R, t, 0.05)
-        r, J = _core.sampson_jacobian(x0, x1, R, t)
-        np.testing.assert_allclose(
-            r, refinement.signed_sampson(x0, x1, R, t), rtol=1e-9, atol=1e-15
-        )
-        for k in range(5):
-            forward = refinement.signed_sampson(x0, x1, *_core.perturb(R, t, h * np.eye(5)[k]))
-            backward = refinement.signed_sampson(x0, x1, *_core.perturb(R, t, -h * np.eye(5)[k]))
-            difference = (forward - backward) / (2.0 * h)
-            np.testing.assert_allclose(J[:, k], difference, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_normal_equations_are_sums_over_points(loss):
-    rng = np.random.default_rng(2)
-    for count in (6, 7, 8, 9, 31, 64, 257):
-        x0, x1, R, t = noisy_pairs(rng, count, noise=0.7)
-        weight = rng.uniform(0.1, 2.0, size=count)
-        weight[::5] = 0.0
-        JtJ, Jtr, cost = _core.normal_equations(x0, x1, weight, R, t, EPS, loss)
-        r, J = _core.sampson_jacobian(x0, x1, R, t)
-        scale = weight * refinement.robust_slope(r * r, EPS, loss)
-        np.testing.assert_allclose(JtJ, (J.T * scale) @ J, rtol=1e-9, atol=1e-12 * count)
-        np.testing.assert_allclose(Jtr, J.T @ (scale * r), rtol=1e-9, atol=1e-12 * count * EPS)
-        expected = refinement.weighted_cost(x0, x1, weight, R, t, EPS, loss)
-        assert cost == pytest.approx(expected, rel=1e-9)
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 def test_costs_are_those_of_the_poses_and_never_grow(loss):
     rng = np.random.default_rng(3)
@@ -95,16 +62,6 @@ def test_costs_are_those_of_the_poses_and_never_grow(loss):
         assert before == pytest.approx(cost(x0, x1, weight, *start, EPS, loss), rel=1e-9)
         assert after == pytest.approx(cost(x0, x1, weight, R_out, t_out, EPS, loss), rel=1e-9)
         assert after <= before
-
-
-def test_exact_points_are_fitted_exactly():
-    rng = np.random.default_rng(4)
-    for _ in range(50):
-        x0, x1, R, t = noisy_pairs(rng, 60, noise=0.0)
-        start = nearby_pose(rng, R, t, 5e-3)
-        R_out, t_out, *_ = _core.refine(x0, x1, np.ones(60), *start, 0.1, "squared", 100)
-        assert angle_between(R_out, R) < 1e-7
-        assert np.linalg.norm(t_out - t) < 1e-6
 
 
 def test_weighted_cauchy_minimum_equals_scipy():
@@ -166,18 +123,6 @@ def test_gathered_edges_and_weights_follow_the_rules(function, limit, loss):
         cost = refinement.weighted_cost(*ends, harmonic, R, t, problem.eps, loss)
         assert after == pytest.approx(cost, rel=1e-9)
         assert after <= before
-
-
-def test_refinement_of_nonsense_stays_finite():
-    rng = np.random.default_rng(8)
-    for loss in LOSSES:
-        for _ in range(50):
-            count = int(rng.integers(1, 30))
-            x0, x1 = rng.normal(size=(2, count, 2))
-            if rng.random() < 0.3:
-                x0[:], x1[:] = 0.0, 0.0
-            R, t, _, _, _ = _core.refine(x0, x1, np.ones(count), *random_pose(rng), EPS, loss, 100)
-            assert_pose(R, t)
 
 
 def test_non_finite_points_do_not_spoil_the_pose():

@@ -71,19 +71,6 @@ def test_attempts_are_limited_to_fifty_on_a_small_graph():
     assert abs(missing - expected) < 5.0 * np.sqrt(expected * (1.0 - expected) / 20_000)
 
 
-def test_left_vertices_are_drawn_uniformly_for_any_degree():
-    rng = np.random.default_rng(2)
-    degrees = [1, 1, 2, 3, 5, 8, 13, 1, 2, 4]
-    edges = np.array(
-        [(i, j) for i, d in enumerate(degrees) for j in rng.choice(400, d, replace=False)],
-        dtype=np.int32,
-    )
-    rows = draw(edges, 40_000, seed=3)
-    taken = np.bincount(edges[rows.ravel(), 0], minlength=len(degrees))
-    # Five of ten without replacement: variance of a count is n/4, and the counts are correlated.
-    assert np.abs(taken - 20_000).max() < 5.0 * np.sqrt(40_000 / 4)
-
-
 def test_large_seeds_are_all_different():
     edges = random_graph(np.random.default_rng(6), 50, 50, 5)
     first = {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from manymatch import _core
 from tests.oracles import scores
-from tests.oracles.geometry import in_front, sampson_squared
-from tests.oracles.matching import is_matching, minimum_cost_maximum_matching
+from tests.oracles.geometry import sampson_squared
+from tests.oracles.matching import is_matching
 from tests.oracles.problems import (
     add_hub,
     nearby_pose,
@@ -144,17 +144,6 @@ def test_any_small_graph(edges, q, delta, seed):
     assert_same_score(problem, q, delta, problem.R, problem.t)
 
 
-def test_sampson_and_cheirality_of_single_points():
-    rng = np.random.default_rng(13)
-    for _ in range(50):
-        R, t = random_pose(rng, 3.0)
-        x0, x1 = rng.normal(size=(2, 40, 2))
-        r2, front = _core.sampson(x0, x1, R, t)
-        for a, b, value, ahead in zip(x0, x1, r2, front, strict=True):
-            assert value == pytest.approx(sampson_squared(a, b, R, t), rel=1e-9, abs=1e-18)
-            assert ahead == in_front(a, b, R, t)
-
-
 def test_the_threshold_is_strict_and_depth_starts_at_a_hundredth_of_the_baseline():
     R, t = np.eye(3), np.array([1.0, 0.0, 0.0])
     x0 = np.array([[0.0, 0.0]])
@@ -181,27 +170,3 @@ def test_cardinality_equals_scipy_on_random_subgraphs(block):
         assert is_matching(kept[chosen])
         assert np.all(np.diff(chosen) > 0)
         assert len(chosen) == cardinality(kept, n0, n1) == _core.cardinality(edges, used)
-
-
-@pytest.mark.parametrize("block", range(4))
-def test_least_cost_among_the_maximum_ones(block):
-    rng = np.random.default_rng([block, 2])
-    for _ in range(400):
-        n0, n1 = rng.integers(1, 25, size=2)
-        edges = random_graph(rng, int(n0), int(n1), int(rng.integers(1, 7)))
-        cost = rng.random(len(edges))
-        if rng.random() < 0.3:
-            cost = np.round(cost, 1)
-        chosen = _core.max_matching(edges, cost)
-        assert is_matching(edges[chosen])
-        assert np.all(np.diff(chosen) > 0)
-        size, least = minimum_cost_maximum_matching(edges, cost, int(n0), int(n1))
-        assert len(chosen) == size
-        assert cost[chosen].sum() == pytest.approx(least, rel=1e-9, abs=1e-12)
-
-
-def test_cost_never_reduces_the_cardinality():
-    # The cheap middle edge blocks both outer ones; a maximum matching must still take those.
-    edges = np.array([(0, 0), (1, 0), (1, 1)], dtype=np.int32)
-    chosen = _core.max_matching(edges, np.array([100.0, 0.0, 100.0]))
-    np.testing.assert_array_equal(chosen, [0, 2])

@@ -96,12 +96,3 @@ def nearest_to_truth(batch, problem, R, t):
     gap = np.full(len(batch.t), np.inf)
     np.minimum.at(gap, problem, pose_gap(R, t, batch.R[problem], batch.t[problem]))
     return gap
-
-
-def front_depths(b0, b1, R, t):
-    """Depths (k, 5) in both cameras of b1 d1 = d0 R b0 + t, by the 2x2 normal equations."""
-    u = np.einsum("kij,klj->kli", R, b0)
-    uu, bb, ub = (u * u).sum(2), (b1 * b1).sum(2), (u * b1).sum(2)
-    ut, bt = np.einsum("kli,ki->kl", u, t), np.einsum("kli,ki->kl", b1, t)
-    determinant = uu * bb - ub * ub
-    return (-bb * ut + ub * bt) / determinant, (uu * bt - ub * ut) / determinant

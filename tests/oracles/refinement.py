@@ -38,16 +38,6 @@ def robust(r2, eps, loss):
     return np.asarray(r2, dtype=float)
 
 
-def robust_slope(r2, eps, loss):
-    """Derivative of the loss with respect to the squared residual."""
-    r2 = np.asarray(r2, dtype=float)
-    if loss == "truncated":
-        return (r2 < eps * eps).astype(float)
-    if loss == "cauchy":
-        return 1.0 / (1.0 + r2 / (eps * eps))
-    return np.ones_like(r2)
-
-
 def signed_sampson(x0, x1, R, t):
     """Signed Sampson residuals (n,) of corresponding points (n, 2)."""
     E = essential(R, t)
