@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manymatch
-from manymatch import _core
 from manymatch.associate.gms import at_working_size
 from manymatch.geometry.camera import working_pixel
 from manymatch_lab.datasets.synthetic import CONFIGS, make_scene
@@ -39,45 +38,6 @@ def block(turn=0, zoom=1.0):
     return manymatch.AssociationGraph(left + 50.0, right + 50.0, edges)
 
 
-def test_points_that_move_together_stay_and_a_stray_goes():
-    together = [((x, y), (x + 3.0, y + 3.0)) for x in (41.0, 44.0, 47.0) for y in (42.0, 45.0)]
-    stray = [((43.0, 43.0), (90.0, 10.0))]
-    result = manymatch.gms_filter(
-        graph_of(together + stray), SIZE, SIZE, threshold=2.0, grid=10, crop=False
-    )
-    assert result.mask.tolist() == [True] * 6 + [False]
-    assert result.num_kept == 6
-    assert (result.scale, result.rotation) == (1.0, 0)
-
-
-def test_threshold_is_met_with_equality():
-    # Four matches between two cells in the middle: score 4, mean 4 / 9 over the nine pairs.
-    graph = graph_of([((53.0 + i / 4, 53.0), (53.0, 53.0 + i / 4)) for i in range(4)])
-    fixed = {"grid": 10, "scales": False, "rotations": False, "crop": False}
-    for threshold, kept in ((6.0, 4), (6.0 + 1e-9, 0)):
-        result = manymatch.gms_filter(graph, SIZE, SIZE, threshold, integer_mean=False, **fixed)
-        assert result.num_kept == kept
-    # Truncated, the mean is 0 and no threshold is too high.
-    assert manymatch.gms_filter(graph, SIZE, SIZE, 1e9, integer_mean=True, **fixed).num_kept == 4
-
-
-def test_several_candidates_in_one_cell_support_it_once():
-    # One keypoint with six candidates in a cell, against two keypoints with one candidate each.
-    points0 = [[53.0, 53.0], [54.0, 53.0], [53.0, 54.0]]
-    points1 = [[13.0 + i / 4, 13.0] for i in range(6)] + [[73.0, 73.0], [74.0, 74.0]]
-    edges = [(0, j) for j in range(6)] + [(1, 6), (2, 7)]
-    graph = manymatch.AssociationGraph(points0, points1, edges)
-    result = manymatch.gms_filter(graph, SIZE, SIZE, 0.0, 10, crop=False, **PLAIN)
-    assert result.mask.tolist() == [False] * 6 + [True] * 2
-
-
-def test_equal_support_goes_to_the_first_cell_row_by_row():
-    points1 = [[13.0, 73.0], [73.0, 13.0], [83.0, 13.0]]
-    graph = manymatch.AssociationGraph([[53.0, 53.0]], points1, [(0, 0), (0, 1), (0, 2)])
-    result = manymatch.gms_filter(graph, SIZE, SIZE, 0.0, 10, crop=False, **PLAIN)
-    assert result.mask.tolist() == [False, True, False]
-
-
 @pytest.mark.parametrize("turn", range(8))
 def test_rotation_counts_steps_counter_clockwise(turn):
     graph = block(turn)
@@ -95,33 +55,6 @@ def test_scale_is_that_of_the_right_grid():
         result = manymatch.gms_filter(graph, SIZE, SIZE, threshold, 10, rotations=False, crop=False)
         assert result.num_kept > 0
         assert result.scale == scale
-
-
-def test_cropped_grid_follows_the_points():
-    graph = block()
-    moved = manymatch.AssociationGraph(
-        np.add(graph.points0, [4000.0, -300.0]), graph.points1 - [17.0, 900.0], graph.edges
-    )
-    for crop, same in ((True, True), (False, False)):
-        masks = [
-            manymatch.gms_filter(g, SIZE, SIZE, 5.0, 10, crop=crop).mask for g in (graph, moved)
-        ]
-        assert np.array_equal(*masks) is same
-
-
-def test_points_outside_enlarge_the_image():
-    graph = graph_of([((-7.5, 3.0), (130.25, 20.0)), ((50.0, 220.0), (99.999999999, 99.0))])
-    result = manymatch.gms_filter(graph, SIZE, SIZE, 0.0, crop=False)
-    expected, _, _ = gms(graph.points0, graph.points1, graph.edges, SIZE, SIZE, 0.0, crop=False)
-    assert result.mask.tolist() == expected.tolist() == [True, True]
-
-
-def test_one_edge():
-    graph = graph_of([((5.0, 5.0), (80.0, 80.0))])
-    for crop in (True, False):
-        assert manymatch.gms_filter(graph, SIZE, SIZE, crop=crop).mask.tolist() == [True]
-        strict = manymatch.gms_filter(graph, SIZE, SIZE, 4.0, crop=crop, integer_mean=False)
-        assert strict.mask.tolist() == [False]
 
 
 def test_nothing_kept_has_no_setting():
@@ -254,21 +187,6 @@ def test_scenes(seed):
     chosen = {"threshold": 1.5, "crop": seed % 2 == 0, "integer_mean": seed < 2}
     result = assert_equals_twin(graph, (640, 480), (640, 480), **chosen)
     assert 0 < result.num_kept < graph.num_edges
-
-
-@settings(max_examples=150)
-@given(st.integers(1, 150), st.integers(1, 150), st.integers(1, 6), st.integers(0, 2**32 - 1))
-def test_support_is_the_size_of_a_maximum_matching(n0, n1, degree, seed):
-    # Everything lies in the middle cell of nine, so the score is m and the mean is n / 9.
-    rng = np.random.default_rng(seed)
-    edges = unique_edges([(i, int(j)) for i in range(n0) for j in rng.integers(0, n1, size=degree)])
-    graph = manymatch.AssociationGraph(np.full((n0, 2), 12.0), np.full((n1, 2), 12.0), edges)
-    m = _core.cardinality(edges, np.ones(len(edges), dtype=bool))
-    fixed = {"grid": 3, "scales": False, "rotations": False, "crop": False, "integer_mean": False}
-    for slack, kept in ((1.0 - 1e-9, len(edges)), (1.0 + 1e-9, 0)):
-        threshold = slack * m / np.sqrt(n0 / 9.0)
-        result = manymatch.gms_filter(graph, (30, 30), (30, 30), threshold, **fixed)
-        assert result.num_kept == kept
 
 
 @settings(max_examples=80)

@@ -216,24 +216,6 @@ def components(points, tolerance):
     return sorted(groups, key=min)
 
 
-def test_two_orientations_of_one_corner():
-    graph = AssociationGraph(
-        [[5, 5], [9, 9], [5, 5]],
-        [[1, 1], [2, 2]],
-        [[0, 0], [2, 1], [1, 1], [2, 0]],
-        [0.9, 0.8, 0.7, 0.95],
-        [1, 1, 2, 2],
-    )
-    merged, index0, index1 = merge_coincident(graph)
-    assert merged.points0.tolist() == [[5, 5], [9, 9]]
-    assert index0.tolist() == [0, 1, 0]
-    assert index1.tolist() == [0, 1]
-    # (0, 0) and (2, 0) became one: rank 1 of the former, similarity of the latter.
-    assert merged.edges.tolist() == [[0, 0], [0, 1], [1, 1]]
-    assert merged.similarity.tolist() == pytest.approx([0.95, 0.8, 0.7])
-    assert merged.rank.tolist() == [1, 1, 2]
-
-
 @given(coincident_graphs(), st.sampled_from([0.0, 1.0, 1.5, 10.0]))
 def test_against_brute_force(graph, tolerance):
     merged, *index = merge_coincident(graph, tolerance)
@@ -257,15 +239,6 @@ def test_against_brute_force(graph, tolerance):
     assert [(r, -s) for r, s in zip(merged.rank, merged.similarity, strict=True)] == [
         best[end] for end in order
     ]
-
-
-@given(coincident_graphs(), st.sampled_from([0.0, 1.0, 2.0]), st.randoms(use_true_random=False))
-def test_groups_do_not_depend_on_the_order_of_keypoints(graph, tolerance, shuffle):
-    order = np.array(shuffle.sample(range(len(graph.points0)), len(graph.points0)))
-    merged, index0, _ = merge_coincident(graph, tolerance)
-    moved = AssociationGraph(graph.points0[order], graph.points1, np.zeros((0, 2)))
-    other, moved0, _ = merge_coincident(moved, tolerance)
-    assert np.array_equal(other.points0[moved0], merged.points0[index0][order])
 
 
 def test_order_where_ranks_or_similarities_are_missing():

@@ -282,39 +282,6 @@ def test_cap_is_a_prefix_and_graphs_are_nested_by_rank(images, k, operator, cap)
 
 
 @relaxed
-@given(tied() | random(), st.integers(1, 8), st.sampled_from(["mutual", "union"]))
-def test_symmetric_under_swapping_the_images(images, k, operator):
-    forward = zip(*as_lists(associate(*images, k, operator)), strict=True)
-    backward = zip(*as_lists(associate(*images[::-1], k, operator)), strict=True)
-    assert set(forward) == {((i, j), s, r) for (j, i), s, r in backward}
-
-
-@relaxed
-@given(random(), st.integers(1, 8), operators, st.randoms(use_true_random=False))
-def test_invariant_under_permuting_keypoints(images, k, operator, shuffle):
-    orders = [shuffle.sample(range(len(x)), len(x)) for x in images]
-    moved = associate(*(x[o] for x, o in zip(images, orders, strict=True)), k, operator)
-    similarity = oracle.similarities(*images)
-    if len(set(similarity.values())) < len(similarity):
-        return  # a tie is broken by position
-    edges = [(orders[0][i], orders[1][j]) for i, j in moved[0].tolist()]
-    assert (edges, *as_lists(moved)[1:]) == as_lists(associate(*images, k, operator))
-
-
-@relaxed
-@given(tied(), st.integers(1, 5), operators, st.data())
-def test_useless_descriptors_change_nothing_for_others(images, k, operator, data):
-    x0, x1 = images
-    value = data.draw(st.sampled_from([0.0, np.nan, -np.inf]))
-    place = data.draw(st.integers(0, len(x1)))
-    padded = np.insert(x1, place, value, axis=0)
-    edges, similarity, rank = associate(x0, padded, k, operator)
-    assert not (edges[:, 1] == place).any()
-    edges[:, 1] -= edges[:, 1] > place
-    assert as_lists((edges, similarity, rank)) == as_lists(associate(x0, x1, k, operator))
-
-
-@relaxed
 @given(tied() | random(), operators, *[st.integers(1, 40)] * 2, st.integers(1, 3))
 def test_tiles_and_threads_do_not_matter(images, operator, rows, columns, threads):
     k = 1 + rows % 8
