@@ -78,13 +78,45 @@ def test_hundreds_of_keypoints(kind, k):
         assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, np.uint8])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, np.int8])
 def test_any_number_type(dtype):
     rng = np.random.default_rng(1)
     x0, x1 = (rng.integers(0, 100, (20, 9)).astype(dtype) for _ in range(2))
     expected = associate(x0.astype(np.float64), x1.astype(np.float64))
     for got, want in zip(associate(x0, x1), expected, strict=True):
         assert np.array_equal(got, want)
+
+
+# Bytes of BRIEF, ORB, AKAZE and FREAK; one byte has many ties.
+@pytest.mark.parametrize("width", [1, 16, 32, 61, 64])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_bytes_are_binary_descriptors_compared_by_hamming_distance(width, operator):
+    rng = np.random.default_rng(width)
+    x0 = rng.integers(0, 256, (60, width), dtype=np.uint8)
+    x1 = np.concatenate([x0[::2] ^ (rng.random((30, width)) < 0.2), rng.permutation(x0)[:20]])
+    x1 = x1.astype(np.uint8)
+    result = associate(x0, x1, 4, operator)
+    expected = oracle.associate(x0, x1, 4, operator, similarity_of=oracle.hamming_similarities)
+    assert (pairs(result), result[1].tolist(), result[2].tolist()) == expected
+    as_signs = (2.0 * np.unpackbits(x, axis=1) - 1.0 for x in (x0, x1))
+    assert associate(*as_signs, 4, operator)[1] == pytest.approx(result[1], abs=1e-6)
+    torch = pytest.importorskip("torch")
+    again = associate(torch.from_numpy(x0), torch.from_numpy(x1), 4, operator)
+    owned = associate_owned(x0, np.arange(60), x1, np.arange(50), 4, operator)
+    for other in (again, owned):
+        assert all(np.array_equal(a, b) for a, b in zip(other, result, strict=True))
+
+
+def test_bytes_of_sift_are_numbers_and_bits_do_not_mix_with_numbers():
+    rng = np.random.default_rng(2)
+    x0, x1 = (rng.integers(0, 200, (30, 128), dtype=np.uint8) for _ in range(2))
+    expected = associate(x0.astype(np.float32), x1.astype(np.float64))
+    for one in (x1, x1.astype(np.float32)):
+        got = associate(x0, one)
+        assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+    with pytest.raises(ValueError, match=r"packed bits \(uint8\) .*, got uint8 and float32"):
+        associate(x0[:, :32], x1[:, :32].astype(np.float32))
+    assert pairs(associate(x0[:, :32], [])) == []
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e30, 1e200, 1e307])

@@ -30,6 +30,18 @@ def similarities(desc0, desc1):
     }
 
 
+def hamming_similarities(desc0, desc1):
+    """One minus twice the share of bits that differ, of every pair of rows of packed bits."""
+    bits = 8 * np.shape(desc0)[1]
+    return {
+        (i, j): float(
+            np.float32(1 - 2 * sum((p ^ q).bit_count() for p, q in zip(a, b, strict=True)) / bits)
+        )
+        for i, a in enumerate(np.asarray(desc0).tolist())
+        for j, b in enumerate(np.asarray(desc1).tolist())
+    }
+
+
 def ranks(similarity):
     """Row rank and column rank of every pair: two dictionaries."""
     by_row, by_column = {}, {}
@@ -53,9 +65,9 @@ def first_k(similarity, operator):
     return {pair: choose(row_rank[pair], column_rank[pair]) for pair in similarity}
 
 
-def associate(desc0, desc1, k, operator="mutual", max_edges=None):
+def associate(desc0, desc1, k, operator="mutual", max_edges=None, similarity_of=similarities):
     """Edges [(i, j)], similarities and ranks in the order (rank, -similarity, i, j)."""
-    similarity = similarities(desc0, desc1)
+    similarity = similarity_of(desc0, desc1)
     rank = first_k(similarity, operator)
     kept = [pair for pair in similarity if rank[pair] <= k]
     kept.sort(key=lambda pair: (rank[pair], -similarity[pair], pair))

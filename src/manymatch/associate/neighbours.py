@@ -6,6 +6,7 @@ their owner has imported; the results are equal.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -48,6 +49,9 @@ _Edges: TypeAlias = tuple[IndexArray, NDArray[np.float32], NDArray[np.int32]]
 _Lists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
 _WANT = "an (N, D) array of numbers with D of at least 1"
 
+# Columns of SIFT, which COLMAP stores as uint8; no binary descriptor of OpenCV has 1024 bits.
+_SIFT_COLUMNS = 128
+
 
 def associate(
     desc0: ArrayLike,
@@ -64,12 +68,17 @@ def associate(
     (similarity descending, i ascending). A descriptor that is all zero or has an entry that is
     not finite has no edges and no influence on the ranks of others.
 
+    Arrays of uint8 are binary descriptors, bits packed into bytes, as OpenCV gives them for ORB,
+    BRIEF, BRISK, FREAK and AKAZE: their similarity is ``1 - 2 d / (8 D)`` with the Hamming distance
+    d, the cosine of the bits as -1 and 1. (uint8 with 128 columns is SIFT as COLMAP stores it, and
+    compared as numbers. To compare other bytes as numbers, pass them as float32.)
+
     Parameters
     ----------
     desc0, desc1 : (N0, D) and (N1, D) array_like or torch.Tensor
         Descriptors of image 0 and 1, of any real type; none are legal. Tensors are on one device
         and stay on a GPU: only the lists of nearest neighbours, ``8 k (N0 + N1)`` bytes, come to
-        the host.
+        the host. (Packed bits are compared on the host.)
     k : int
         Neighbourhood size K, 1 or more; it may exceed the number of keypoints.
     operator : {"mutual", "oneway", "union"}
@@ -193,10 +202,12 @@ def _check_dimensions(shape0: tuple[int, ...], shape1: tuple[int, ...]) -> None:
 
 
 def _descriptors(value: Any, name: str) -> NDArray[Any]:
-    """Convert to a contiguous (N, D) array of float32 or float64, copying only if needed."""
+    """Convert to a contiguous (N, D) array of float32, float64 or uint8, copying if needed."""
     array = number_array(value, name, _WANT, (None, None))
     if array.shape[1] == 0 and len(array):
         raise refusal(name, _WANT, array)
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
     # float32 represents every value of these types exactly.
     small = np.can_cast(array.dtype, np.float32, "safe")
     with np.errstate(over="ignore"):
@@ -220,14 +231,23 @@ def _list_lengths(count0: int, count1: int, k: int, operator: str) -> tuple[int,
 def _associate_arrays(
     x0: NDArray[Any], x1: NDArray[Any], k: int, operator: str, max_edges: int | None
 ) -> _Edges:
-    """Associate contiguous arrays of float32 or float64."""
+    """Associate contiguous arrays of float32 or float64, or of packed bits."""
     threads = _num_threads() if len(x0) * len(x1) >= _MIN_ENTRIES_TO_SHARE else 1
-    unit0: NDArray[np.float32] = np.empty(x0.shape, dtype=np.float32)
-    unit1: NDArray[np.float32] = np.empty(x1.shape, dtype=np.float32)
-    valid0, valid1 = _core.unit_rows(x0, unit0, threads), _core.unit_rows(x1, unit1, threads)
     k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
     if not (len(x0) and len(x1)):
-        unit0, unit1 = (np.zeros((len(x), 1), dtype=np.float32) for x in (x0, x1))
+        x0, x1 = (np.zeros((len(x), 1), dtype=np.float32) for x in (x0, x1))
+    bits = _packed_bits(x0, x1)
+    if bits:
+        # A power of two of at most 1 / sqrt(bits): all products and sums are exact.
+        step = 2.0 ** -math.ceil(math.log2(bits) / 2)
+        unit0, unit1 = (
+            np.float32(step) * (2 * np.unpackbits(x, axis=1) - np.float32(1)) for x in (x0, x1)
+        )
+        valid0, valid1 = (np.ones(len(x), dtype=bool) for x in (x0, x1))
+    else:
+        x0, x1 = (x.astype(np.float32) if x.dtype == np.uint8 else x for x in (x0, x1))
+        unit0, unit1 = (np.empty(x.shape, dtype=np.float32) for x in (x0, x1))
+        valid0, valid1 = _core.unit_rows(x0, unit0, threads), _core.unit_rows(x1, unit1, threads)
     neighbours = _core.Neighbours(unit0, valid0, unit1, valid1, k0, k1, threads)
     buffer = np.empty(min(_TILE_ROWS, len(x0)) * min(_TILE_COLUMNS, len(x1)), dtype=np.float32)
     for column in range(0, len(x1), _TILE_COLUMNS):
@@ -236,7 +256,21 @@ def _associate_arrays(
             left = unit0[row : row + _TILE_ROWS]
             tile = buffer[: len(left) * right.shape[1]].reshape(len(left), right.shape[1])
             neighbours.scan(np.matmul(left, right, out=tile), row, column)
-    return neighbours.edges(operator, max_edges)
+    edges, similarity, rank = neighbours.edges(operator, max_edges)
+    if bits:
+        similarity = (similarity / (step * step * bits)).astype(np.float32)
+    return edges, similarity, rank
+
+
+def _packed_bits(x0: NDArray[Any], x1: NDArray[Any]) -> int:
+    """Return the number of bits per descriptor, or 0 for descriptors that are numbers."""
+    packed = [x.dtype == np.uint8 and x.shape[1] != _SIFT_COLUMNS for x in (x0, x1)]
+    if packed[0] != packed[1]:
+        raise ValueError(
+            "desc1 must be packed bits (uint8) if desc0 is, and only then, got "
+            f"{x0.dtype} and {x1.dtype}"
+        )
+    return 8 * int(x0.shape[1]) if packed[0] else 0
 
 
 def _associate_tensors(
@@ -260,10 +294,14 @@ def _associate_tensors(
         )
     x0, x1 = desc0.detach(), desc1.detach()
     _check_dimensions(tuple(x0.shape), tuple(x1.shape))
-    # The host computes if the tensors are on it or if their device lacks float64.
-    if x0.device.type in ("cpu", "mps"):
-        exact = (torch.float64, torch.int32, torch.int64)
-        kinds = [torch.float64 if x.dtype in exact else torch.float32 for x in (x0, x1)]
+    # The host computes if the tensors are on it, if their device lacks float64, and for bits.
+    if x0.device.type in ("cpu", "mps") or torch.uint8 in (x0.dtype, x1.dtype):
+        kept = (torch.float64, torch.uint8)
+        wide = (torch.int32, torch.int64)
+        kinds = [
+            x.dtype if x.dtype in kept else torch.float64 if x.dtype in wide else torch.float32
+            for x in (x0, x1)
+        ]
         host0, host1 = (
             np.ascontiguousarray(x.cpu().to(kind).numpy())
             for x, kind in zip((x0, x1), kinds, strict=True)
