@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -28,12 +29,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _POINTS = "an (N, 2) array of pixels or an (N, 3) array of points in space"
-# Optional attributes of an edge.
-PER_EDGE = ("similarity", "rank", "source", "prior")
 # A source is a feature or matcher; each has a name.
 MOST_SOURCES = 64
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+# Optional attributes of an edge: type, least and largest value, and these in words.
+PER_EDGE: dict[str, tuple[Any, float, float, str]] = {
+    "similarity": (np.float32, -_FLOAT32_MAX, _FLOAT32_MAX, "numbers in the range of float32"),
+    "rank": (np.int32, 1, INT32_MAX, f"ranks from 1 to {INT32_MAX}"),
+    "source": (np.int32, 0, MOST_SOURCES - 1, f"numbers from 0 to {MOST_SOURCES - 1}"),
+    "prior": (np.float64, sys.float_info.min, 1.0, "numbers above 0 and at most 1"),
+}
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False, slots=True)
@@ -79,8 +85,7 @@ class AssociationGraph:
     Raises
     ------
     ValueError
-        If an argument has another shape or type, a value is not finite, or an index is out of
-        range. A graph without edges or without keypoints is legal.
+        If an argument is not what it should be. No edges and no keypoints are legal.
     """
 
     points0: FloatArray
@@ -115,11 +120,12 @@ class AssociationGraph:
             if bad.any():
                 row = int(np.argmax(bad))
                 raise ValueError(f"edges must hold {want}, got {e[row, side]} in row {row}")
-        s = None if similarity is None else _similarity(similarity, len(e))
-        r = None if rank is None else _rank(rank, len(e))
-        o = None if source is None else checked_source(source, len(e))
+        given = (similarity, rank, source, prior)
+        s, r, o, p = (
+            None if value is None else per_edge(value, name, len(e))
+            for name, value in zip(PER_EDGE, given, strict=True)
+        )
         names = checked_names(source_names, o)
-        p = None if prior is None else _prior(prior, len(e))
         # The first of equal edges, in order.
         kept = np.sort(np.unique(e[:, 0] * len(p1) + e[:, 1], return_index=True)[1])
         s, r, o, p = (_take(array, kept) for array in (s, r, o, p))
@@ -356,28 +362,15 @@ def _make(*fields: Any) -> AssociationGraph:
     return graph
 
 
-def _similarity(value: ArrayLike, count: int) -> NDArray[np.float32]:
-    """Check similarities, (count,) finite numbers that single precision can hold."""
-    want = f"an array of shape ({count},), one number per edge"
-    array = float_array(value, "similarity", want, (count,))
-    within(array, -_FLOAT32_MAX, _FLOAT32_MAX, "similarity", "numbers in the range of float32")
-    return array.astype(np.float32)
-
-
-def _rank(value: ArrayLike, count: int) -> NDArray[np.int32]:
-    """Check ranks, (count,) whole numbers from 1."""
-    want = f"an array of shape ({count},), one whole number per edge"
-    array = int_array(value, "rank", want, (count,))
-    within(array, 1, INT32_MAX, "rank", f"ranks from 1 to {INT32_MAX}")
-    return array.astype(np.int32)
-
-
-def checked_source(value: ArrayLike, count: int, name: str = "source") -> NDArray[np.int32]:
-    """Check sources, (count,) whole numbers from 0."""
-    want = f"an array of shape ({count},), one whole number per edge"
-    array = int_array(value, name, want, (count,))
-    within(array, 0, MOST_SOURCES - 1, name, f"numbers from 0 to {MOST_SOURCES - 1}")
-    return array.astype(np.int32)
+def per_edge(value: ArrayLike, kind: str, count: int, name: str | None = None) -> NDArray[Any]:
+    """Check an attribute of edges, (count,), of a kind of `PER_EDGE`."""
+    dtype, low, high, wanted = PER_EDGE[kind]
+    whole = dtype is np.int32
+    want = f"an array of shape ({count},), one {'whole ' if whole else ''}number per edge"
+    check: Callable[..., NDArray[Any]] = int_array if whole else float_array
+    array = check(value, name or kind, want, (count,))
+    within(array, low, high, name or kind, wanted)
+    return array.astype(dtype)
 
 
 def checked_names(value: object, source: NDArray[np.int32] | None) -> tuple[str, ...]:
@@ -395,15 +388,6 @@ def checked_names(value: object, source: NDArray[np.int32] | None) -> tuple[str,
     if not text or not least <= len(set(names)) == len(names) <= MOST_SOURCES:
         raise ValueError(f"source_names must be {want}, got {value!r:.200}")
     return names
-
-
-def _prior(value: ArrayLike, count: int) -> FloatArray:
-    """Check priors, (count,) numbers above 0 and at most 1."""
-    want = f"an array of shape ({count},), one number per edge"
-    array = float_array(value, "prior", want, (count,))
-    least = float(np.finfo(np.float64).tiny)
-    within(array, least, 1.0, "prior", "numbers above 0 and at most 1")
-    return array
 
 
 def _take(array: NDArray[Any] | None, kept: slice | NDArray[Any]) -> NDArray[Any] | None:

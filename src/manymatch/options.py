@@ -126,11 +126,6 @@ class Options:
     Together with the graph and the cameras they decide the result; `threads` decides only how
     long it takes.
 
-    Raises
-    ------
-    ValueError
-        If a field is unknown, of another type or out of its range.
-
     Examples
     --------
     >>> Options(threshold_px=2.0).replace(seed=7).seed
@@ -223,10 +218,7 @@ class Options:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Options:
-        """Make options from a mapping of field names to values, the inverse of `to_dict`.
-
-        Fields that are absent keep their defaults; an unknown one raises `ValueError`.
-        """
+        """Make options from a mapping of some fields to values, the inverse of `to_dict`."""
         given: Any = values
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
             raise refusal("values", "a mapping of field names to values", values)
@@ -286,8 +278,7 @@ def checked_options(
 ) -> Options:
     """Return the given options, or the defaults for None, with some fields changed.
 
-    `changes` are the keywords that a function was called with. An unknown one may be a misspelt
-    argument of the function itself, so that those are suggested too.
+    `changes` are keywords of a function, whose own arguments are suggested for an unknown one.
     """
     known = [field.name for field in dataclasses.fields(Options)]
     for keyword in changes or ():
@@ -314,13 +305,11 @@ def options_for_each(
 
 
 def _threshold(value: object) -> float | str:
-    if isinstance(value, str) and value != AUTO:
+    if not isinstance(value, str):
+        return real(value, "threshold_px", *_THRESHOLDS_PX, closed=True)
+    if value != AUTO:
         raise refusal("threshold_px", 'a number of pixels or "auto"', value)
-    return (
-        AUTO
-        if isinstance(value, str)
-        else real(value, "threshold_px", *_THRESHOLDS_PX, closed=True)
-    )
+    return AUTO
 
 
 def _auto_parts(names: object) -> tuple[str, ...]:

@@ -60,8 +60,7 @@ def switch(
     """Give a function of a namespace of arguments the original's signature, and edges and rank.
 
     `parameters` are the names in their order, optional ones as ``name=default``; those after ``*``
-    are keywords only. ``*args`` stands for all other arguments, which the namespace then has as
-    args and kwargs. The docstring gets the sentence about edges and rank.
+    are keywords only. ``*args`` stands for all others, which the namespace has as args and kwargs.
     """
     kinds = inspect.Parameter
     kind: Any = kinds.POSITIONAL_OR_KEYWORD
@@ -137,6 +136,14 @@ def correspondences(
     return Correspondences(graph, np.argsort(order, kind="stable")[edge_of_row])
 
 
+def rows_of(
+    given: Any, names: tuple[str, str], dimensions: tuple[int, int] = (2, 2)
+) -> Correspondences:
+    """Make the graph of two arguments of a `switch`, with its edges and rank."""
+    first, second = (getattr(given, name) for name in names)
+    return correspondences(first, second, given.edges, given.rank, names, dimensions)
+
+
 def _points(value: Any, name: str, size: int) -> FloatArray:
     """Check points in any of the shapes that OpenCV has for them."""
     try:
@@ -149,10 +156,7 @@ def _points(value: Any, name: str, size: int) -> FloatArray:
 
 
 def _distinct(table: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
-    """Find the different rows of a table (N, D), in the order in which they first occur.
-
-    Returns where each of them first occurs, and for every row (N,) which of them it is.
-    """
+    """Return where each different row of a table (N, D) first occurs, and which one each row is."""
     order = np.lexsort(table.T)
     new = np.ones(len(table), dtype=np.bool_)
     new[1:] = (table[order[1:]] != table[order[:-1]]).any(axis=1)
@@ -165,10 +169,10 @@ def _distinct(table: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
 
 
 def make_options(names: Mapping[str, str], **values: Any) -> Options:
-    """Make options of what a caller gave; `names` are the original's names of our fields.
+    """Make options of what a caller gave, None left out; `names` are the original's of our fields.
 
-    None is left out. A confidence of 1 becomes the number just below it. The minimum of the
-    iterations is at least that of `Options`, and at most their maximum.
+    A confidence of 1 becomes the number just below it. The minimum of the iterations is at least
+    that of `Options`, and at most their maximum.
     """
     given = {name: value for name, value in values.items() if value is not None}
     if given.get("confidence") == 1:
@@ -201,10 +205,9 @@ def bound(
 
 
 def given_camera(value: object, name: str) -> Camera:
-    """Return a camera with exactly the numbers that were given, in either pixel convention.
+    """Return a dict, poselib.Camera or pycolmap.Camera with exactly the numbers that were given.
 
-    It may be a dict, a poselib.Camera or a pycolmap.Camera; its points follow the same convention,
-    so that nothing is shifted. A size that is not positive is unknown.
+    Its points follow the same pixel convention. A size that is not positive is unknown.
     """
     if isinstance(value, Camera):
         return value
@@ -226,8 +229,7 @@ def given_camera(value: object, name: str) -> Camera:
 def unknown_focal(camera: Camera, points: object) -> Camera:
     """Return a camera with the same principal point whose focal length is to be found.
 
-    The prior depends on the size of the image. Where the camera has none, it is guessed from the
-    principal point, as the centre, and from the points (N, 2) around it.
+    Without a size, that is guessed from the principal point, as the centre, and the points (N, 2).
     """
     if camera.distortion:
         raise ValueError(

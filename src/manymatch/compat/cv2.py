@@ -19,6 +19,7 @@ from manymatch.compat.correspondences import (
     make_options,
     original,
     rotation_vector,
+    rows_of,
     switch,
 )
 from manymatch.estimate.absolute_pose import estimate_absolute_pose
@@ -85,7 +86,7 @@ def findEssentialMat(given: Any) -> tuple[FloatArray | None, Mask | None]:  # no
     Returns E (3, 3) with Frobenius norm one, or None, and a mask (N, 1), uint8, with one for every
     row that agrees; None for fewer than five rows.
     """
-    rows = correspondences(given.points1, given.points2, given.edges, given.rank, _POINTS)
+    rows = rows_of(given, _POINTS)
     form = _form(given.args, given.kwargs)
     settings = bound(_FORMS[form], given.args, given.kwargs)
     if form == "focal":
@@ -144,8 +145,7 @@ def findHomography(given: Any) -> tuple[FloatArray | None, Mask]:  # noqa: N802
     points. The other form is ``(srcPoints, dstPoints, params, mask)`` with a cv2.UsacParams.
     Returns ``(H, mask)`` with ``H[2, 2] = 1``; H is None where there is none.
     """
-    names, method = ("srcPoints", "dstPoints"), given.method
-    rows = correspondences(given.srcPoints, given.dstPoints, given.edges, given.rank, names)
+    rows, method = rows_of(given, ("srcPoints", "dstPoints")), given.method
     if isinstance(method, int | np.integer) and method == _ALL_POINTS and given.params is None:
         _check_no_candidates(rows, given.edges, method)
         package = require("cv2", "a fit to all points", "images")
@@ -188,7 +188,7 @@ def findFundamentalMat(given: Any) -> tuple[FloatArray | None, Mask | None]:  # 
     None where there is none, and both are for fewer than seven rows.
     """
     points, args, kwargs = (given.points1, given.points2), given.args, given.kwargs
-    rows = correspondences(*points, given.edges, given.rank, _POINTS)
+    rows = rows_of(given, _POINTS)
     fourth = args[3] if len(args) > 3 else None
     with_limit = "maxIters" in kwargs or isinstance(fourth, int | np.integer)
     names = _FUNDAMENTAL if with_limit else _FUNDAMENTAL.replace(" maxIters", "")

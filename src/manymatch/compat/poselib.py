@@ -16,16 +16,15 @@ import numpy as np
 
 from manymatch._validate import float_array
 from manymatch.compat.correspondences import (
-    Correspondences,
     Info,
     Solved,
     checked_mapping,
-    correspondences,
     given_camera,
     installed,
     make_options,
     original,
     rotation_vector,
+    rows_of,
     switch,
     unknown_focal,
 )
@@ -50,6 +49,7 @@ _FIELDS = {
     "success_prob": "confidence",
     "seed": "seed",
 }
+_POINTS = ("points2D_1", "points2D_2")
 # The key of the threshold of 2.0.5, its default and that of 3.0.
 _EPIPOLAR = ("max_epipolar_error", 1.0, 1.0)
 # Keys that only the nested options of PoseLib 3.0 have.
@@ -102,7 +102,7 @@ def estimate_relative_pose(given: Any) -> tuple[Any, Info]:
     inlier_ratio, model_score and inliers, a list with one bool for each row. Its attribute
     ``estimate`` is the `Estimate`.
     """
-    rows, options = _two_views(given), _options(given, _EPIPOLAR)[0]
+    rows, options = rows_of(given, _POINTS), _options(given, _EPIPOLAR)[0]
     first = given.camera1 if given.camera1_dict is None else given.camera1_dict
     second = given.camera2 if given.camera2_dict is None else given.camera2_dict
     cameras = given_camera(first, "camera1"), given_camera(second, "camera2")
@@ -124,7 +124,7 @@ def estimate_shared_focal_relative_pose(given: Any) -> tuple[Any, Info]:
     """
     want = "the two coordinates of the principal point"
     centre = float_array(np.ravel(given.pp), "pp", want, (2,))
-    rows, options = _two_views(given), _options(given, _EPIPOLAR)[0]
+    rows, options = rows_of(given, _POINTS), _options(given, _EPIPOLAR)[0]
     plain = _Camera("SIMPLE_PINHOLE", None, None, (1.0, *centre))
     camera = unknown_focal(plain, np.concatenate([rows.graph.points0, rows.graph.points1]))
     solved = rows.solve(_estimate_relative_pose, camera, camera, options=options)
@@ -143,7 +143,7 @@ def estimate_homography(given: Any) -> tuple[FloatArray, Info]:
     The homography (3, 3) has norm one, and is zero where none was found.
     """
     options, _ = _options(given, ("max_reproj_error", 12.0, 1.0))
-    solved = _two_views(given).solve(_estimate_homography, options=options)
+    solved = rows_of(given, _POINTS).solve(_estimate_homography, options=options)
     return _unit(solved.estimate.homography), _info(solved)
 
 
@@ -155,7 +155,7 @@ def estimate_fundamental(given: Any) -> tuple[FloatArray, Info]:
     and is zero where none was found.
     """
     options, _ = _options(given, _EPIPOLAR)
-    solved = _two_views(given).solve(_estimate_fundamental, options=options)
+    solved = rows_of(given, _POINTS).solve(_estimate_fundamental, options=options)
     return _unit(solved.estimate.fundamental), _info(solved)
 
 
@@ -172,10 +172,7 @@ def estimate_absolute_pose(given: Any) -> tuple[Any, Info]:
     poselib.Image, which also has the camera, with the focal length found if the options have
     estimate_focal_length.
     """
-    names = ("points2D", "points3D")
-    rows = correspondences(
-        given.points2D, given.points3D, given.edges, given.rank, names, dimensions=(2, 3)
-    )
+    rows = rows_of(given, ("points2D", "points3D"), (2, 3))
     camera = given.camera if given.camera_dict is None else given.camera_dict
     seen = given_camera(camera, "camera")
     options, nested = _options(given, ("max_reproj_error", 12.0, 12.0))
@@ -186,11 +183,6 @@ def estimate_absolute_pose(given: Any) -> tuple[Any, Info]:
     if nested is None:
         return pose, info
     return _image("Image", pose=pose, camera=_camera(solved.estimate.camera0 or seen)), info
-
-
-def _two_views(given: Any) -> Correspondences:
-    names = ("points2D_1", "points2D_2")
-    return correspondences(given.points2D_1, given.points2D_2, given.edges, given.rank, names)
 
 
 def _options(

@@ -24,6 +24,7 @@ from manymatch.compat.correspondences import (
     given_camera,
     make_options,
     original,
+    rows_of,
     switch,
     unknown_focal,
 )
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from manymatch._validate import FloatArray
     from manymatch.options import Options
 
+_POINTS = ("points2D1", "points2D2")
 # Fields of RANSACOptions that are fields of `Options`.
 _FIELDS = {
     "max_error": "threshold_px",
@@ -79,7 +81,7 @@ def estimate_essential_matrix(given: Any) -> Info | None:
     num_inliers and inlier_mask (N,), of the rows; None is returned where nothing was found.
     ``.estimate`` is the `Estimate`.
     """
-    solved = _relative_pose(_two_views(given), given, "estimation_options")
+    solved = _relative_pose(rows_of(given, _POINTS), given, "estimation_options")
     pose = solved.estimate.pose
     return pose and _result(solved, E=pose.essential(), cam2_from_cam1=_rigid3d(pose))
 
@@ -100,7 +102,7 @@ def estimate_relative_pose(given: Any) -> Info | None:
         values |= {"camera1": plane, "camera2": plane}
         points = [_on_the_plane(values[name], name) for name in names]
     else:
-        names = ("points2D1", "points2D2")
+        names = _POINTS
         values = bound("camera1 points2D1 camera2 points2D2 options", args, kwargs, needed=4)
         points = [values[name] for name in names]
     rows = correspondences(points[0], points[1], given.edges, given.rank, names)
@@ -116,7 +118,7 @@ def estimate_homography_matrix(given: Any) -> Info | None:
     Arguments are those of `estimate_essential_matrix` without cameras. The dict has H (3, 3),
     num_inliers and inlier_mask.
     """
-    solved = _two_views(given).solve(estimate_homography, options=_options(given))
+    solved = rows_of(given, _POINTS).solve(estimate_homography, options=_options(given))
     return _result(solved, H=solved.estimate.homography)
 
 
@@ -127,9 +129,8 @@ def estimate_affine2d_robust(given: Any) -> Info | None:
     Arguments are those of `estimate_homography_matrix`. The dict has tgt_from_src (2, 3),
     num_inliers and inlier_mask.
     """
-    rows = correspondences(given.src, given.tgt, given.edges, given.rank, ("src", "tgt"))
     function = functools.partial(estimate_homography, model="affine")
-    solved = rows.solve(function, options=_options(given))
+    solved = rows_of(given, ("src", "tgt")).solve(function, options=_options(given))
     found = solved.estimate.homography
     return None if found is None else _result(solved, tgt_from_src=found[:2])
 
@@ -141,7 +142,7 @@ def estimate_fundamental_matrix(given: Any) -> Info | None:
     Arguments are those of `estimate_essential_matrix` without cameras. The dict has F (3, 3) with
     norm one, num_inliers and inlier_mask.
     """
-    solved = _two_views(given).solve(estimate_fundamental, options=_options(given))
+    solved = rows_of(given, _POINTS).solve(estimate_fundamental, options=_options(given))
     return _result(solved, F=solved.estimate.fundamental)
 
 
@@ -185,10 +186,7 @@ def estimate_and_refine_absolute_pose(given: Any) -> Info | None:
 
 
 def _absolute_pose(given: Any) -> Info | None:
-    names, name = ("points2D", "points3D"), "estimation_options"
-    rows = correspondences(
-        given.points2D, given.points3D, given.edges, given.rank, names, dimensions=(2, 3)
-    )
+    rows, name = rows_of(given, ("points2D", "points3D"), (2, 3)), "estimation_options"
     values = _values(given.estimation_options, name, ("ransac", "estimate_focal_length"), {})
     options = _ransac_options(values.get("ransac"), f"{name}.ransac", _ABSOLUTE_DEFAULTS)
     seen = given_camera(given.camera, "camera")
@@ -226,9 +224,7 @@ def estimate_sim3d_robust(given: Any) -> Info | None:
 
 def _clouds(given: Any, function: Any, kind: str) -> Info | None:
     """Estimate a transform between clouds and return it as pycolmap does."""
-    names, sizes = ("src", "tgt"), (3, 3)
-    rows = correspondences(given.src, given.tgt, given.edges, given.rank, names, sizes)
-    options = _options(given)
+    rows, options = rows_of(given, ("src", "tgt"), (3, 3)), _options(given)
     solved = rows.solve(function, options.threshold_px, options=options)
     transform = solved.estimate.transform
     if transform is None:
@@ -281,11 +277,6 @@ def estimate_calibrated_two_view_geometry(given: Any) -> Any:
         if geometry.config == int(kinds.PLANAR_OR_PANORAMIC):
             geometry.config = kinds.PANORAMIC if estimate.low_parallax else kinds.PLANAR
     return geometry
-
-
-def _two_views(given: Any) -> Correspondences:
-    names = ("points2D1", "points2D2")
-    return correspondences(given.points2D1, given.points2D2, given.edges, given.rank, names)
 
 
 def _relative_pose(rows: Correspondences, given: Any, name: str) -> Solved:

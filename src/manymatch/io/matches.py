@@ -16,7 +16,7 @@ import numpy as np
 
 from manymatch._validate import FloatArray, IndexArray, count, float_array, int_array, real, refusal
 from manymatch.geometry.pose import RelativePose
-from manymatch.graph import AssociationGraph, checked_names, checked_points, checked_source
+from manymatch.graph import AssociationGraph, checked_names, checked_points, per_edge
 from manymatch.io import files
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class PairMatches:
         known = []
         for name, pairs in (("source", self.matches), ("inlier_source", self.inliers)):
             if (value := getattr(self, name)) is not None:
-                known.append(checked_source(value, 0 if pairs is None else len(pairs), name))
+                known.append(per_edge(value, "source", 0 if pairs is None else len(pairs), name))
                 put(name, known[-1])
         every = np.concatenate(known) if known else None
         put("source_names", checked_names(self.source_names or None, every))
