@@ -317,7 +317,7 @@ def test_missing_image_is_a_row(images):
     summary = run_batch(pairs, None, "memory://root/out", CONFIG, workers=1)
     assert summary.counts["error"] == 1
     (reason,) = summary.reasons
-    assert "'memory://root/images/view009.png' (there is no such file)" in str(reason)
+    assert "'memory://root/images/view009.png' (there is no such file)" in reason.sentence
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from manymatch.batch.outputs import (
     columns,
     count_reasons,
     rows_in_order,
-    schema,
     write_json,
     write_outputs,
     write_tables,
@@ -116,9 +115,9 @@ def run_batch(
     The pairs are cut into blocks. The folder gets ``run.json``, which says what is computed, and
     ``parts/000123.parquet`` as each block is finished. Parts that exist are finished; the same call
     does the missing ones. At the end, or at Ctrl-C, ``pairs.csv``, ``pairs.parquet`` and
-    ``summary.json`` are written from the parts. Rows are in the order of the pairs. Parts and
-    tables are the same bytes however often a run was killed, with any number of workers; the
-    seconds of the pairs are therefore in files of their own, in ``times/``.
+    ``summary.json`` are written from the parts, rows in the order of the pairs. Parts and tables
+    are the same bytes however often a run was killed, with any number of workers; the seconds of
+    the pairs are in files of their own, in ``times/``.
 
     Parameters
     ----------
@@ -128,24 +127,20 @@ def run_batch(
         Folder of the images of a list; by default that of the list.
     out : path
         Folder, made if it does not exist, or an address such as ``s3://bucket/run``. A folder with
-        results of another configuration or of other pairs is refused. Two processes may work in
-        one folder.
+        results of another configuration or of other pairs is refused. Two processes may share it.
     config : MatcherConfig, preset or .toml file, optional
-        As `Matcher` takes it. Every pair uses its seed.
+        As `Matcher` takes it, as it does `device`, `offline` and `cache`.
     workers : int
         Blocks worked on at the same time, 0 for one per core; with Ray one per CPU of the cluster.
-    device, offline, cache
-        As in `Matcher`.
     cameras : optional
         Camera of every image whose pair has none: a COLMAP model, or one camera for all, as
         `Matcher.match` takes them. By default, and with "unknown", the focal lengths are found;
         by default those of EXIF are priors.
     camera_per : {"pair", "image", "folder", "all"}
-        Where focal lengths are unknown, which images have one: every pair finds its own; each image
-        has one in all of its pairs; the images of one size in a folder have one; all images of one
-        size have. But for "pair", focal lengths are first found pair by pair; then the pairs are
-        matched again with the focal lengths of all pairs together. A cache saves computing the
-        features twice.
+        Which images have one unknown focal length: those of a pair; an image in all of its pairs;
+        images of one size in a folder; all images of one size. But for "pair", the pairs are
+        matched a second time, with the focal lengths that all pairs together give. A cache saves
+        computing the features twice.
     with_rank_one : bool
         Also match the plain way, in further columns.
     formats : iterable of {"parquet", "npz", "h5", "colmap", "colmap-db"}
@@ -160,8 +155,7 @@ def run_batch(
     shard : str, optional
         "3/16" does every sixteenth block, from the third on, for several machines. Shards are
         joined by copying their folders into one; the same call without `shard` then writes the
-        tables and files. With another `camera_per` than "pair", shards are run and joined twice,
-        as all pairs decide about focal lengths.
+        tables and files. With another `camera_per` than "pair", shards are run and joined twice.
     block : int, optional
         Pairs of a block. By default at most 32, or 8 where networks run, and fewer where there are
         few pairs. What a killed run loses is one block per worker.
@@ -170,9 +164,8 @@ def run_batch(
     memory_mb : int
         Features kept in memory for further pairs, in MB; with Ray in each worker.
     engine : {"local", "ray"}
-        "local" has threads of this process. "ray" has processes on the machines of a Ray cluster,
-        with the same results; the machines find the images, a cache and `out` under the same paths
-        or addresses.
+        "local" has threads of this process, "ray" processes on the machines of a Ray cluster, which
+        find the images, a cache and `out` under the same paths or addresses. Results are the same.
     address : str, optional
         Of the Ray cluster: "auto" for the one that this machine belongs to, or "host:port" of its
         head node. By default Ray is started on this machine and stopped at the end.
@@ -212,7 +205,6 @@ def run_batch(
             device = cluster.device(device) if settings.needs_torch else "cpu"
         size, ends = cutting(folder, listed, total, block, network=settings.needs_torch)
         blocks = pair_blocks(listed, ends, size)
-        wanted = [place for place, items in enumerate(blocks) if (items < total).any()]
         header = {
             **_header(settings, listed, device, cameras),
             "camera_per": camera_per,
@@ -220,32 +212,18 @@ def run_batch(
             "matches": bool(chosen),
             "block": size,
         }
+        keep, memory = bool(chosen), integer(memory_mb, "memory_mb", 0)
+        one = 1 if threads > 1 or cluster is not None else None
         work = PairWork(
-            settings,
-            device,
-            offline,
-            cache,
-            cameras,
-            camera_per,
-            with_rank_one=with_rank_one,
-            keep_matches=bool(chosen),
-            memory_mb=integer(memory_mb, "memory_mb", 0),
-            threads=None if threads == 1 and cluster is None else 1,
+            settings, device, offline, cache, cameras, camera_per, with_rank_one, keep, memory, one
         )
+        wanted = [place for place, items in enumerate(blocks) if (items < total).any()]
+        own = [place for place in wanted if place % shards == number]
+        more = {"ends": ends, "provenance": provenance_of(settings)}
         batch = _Batch(
-            folder,
-            listed,
-            total,
-            blocks,
-            wanted,
-            [place for place in wanted if place % shards == number],
-            header,
-            {"ends": ends, "provenance": provenance_of(settings)},
-            work,
-            threads,
-            cluster,
-            progress,
+            folder, listed, total, blocks, wanted, own, header, more, work, threads, cluster
         )
+        batch.progress = progress
         return batch.execute(chosen, start, retry_errors=retry_errors)
 
 
@@ -267,7 +245,7 @@ class _Batch:
     work: PairWork
     workers: int
     cluster: RayCluster | None
-    progress: Callable[[RunProgress], object] | None
+    progress: Callable[[RunProgress], object] | None = None
     computed: int = 0
     notes: list[str] = dataclasses.field(default_factory=list)
 
@@ -318,7 +296,7 @@ class _Batch:
         return summary
 
     def _open(self, name: str) -> Run:
-        kept = schema(self.header["with_rank_one"], matches=self.header["matches"])
+        kept = columns(self.header["with_rank_one"], matches=self.header["matches"])
         more = {"parts": name, **self.more}
         run = open_run(self.folder, self.header, self.blocks, kept, name, more)
         run.notes = self.notes

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 #: Columns of a row about focal lengths that were unknown. `own_focal` is the estimate of the pair
 #: by itself, where it determines one; `focal`, a column of all pairs, is the one that was used.
-FOCAL_COLUMNS: dict[str, type] = {
-    **dict.fromkeys(("focal0_sd_px", "focal1_sd_px"), float),
-    "focal_determined": bool,
-    **dict.fromkeys(("camera0_group", "camera1_group"), str),
-    **dict.fromkeys(("own_focal0_px", "own_focal1_px"), float),
-    **dict.fromkeys(("own_focal0_sd_px", "own_focal1_sd_px"), float),
-    **dict.fromkeys(("prior_focal0_px", "prior_focal1_px"), float),
-    **dict.fromkeys(("prior_sigma0", "prior_sigma1"), float),
+FOCAL_COLUMNS: dict[str, str] = {
+    **dict.fromkeys(("focal0_sd_px", "focal1_sd_px"), "float64"),
+    "focal_determined": "bool",
+    **dict.fromkeys(("camera0_group", "camera1_group"), "string"),
+    **dict.fromkeys(("own_focal0_px", "own_focal1_px"), "float64"),
+    **dict.fromkeys(("own_focal0_sd_px", "own_focal1_sd_px"), "float64"),
+    **dict.fromkeys(("prior_focal0_px", "prior_focal1_px"), "float64"),
+    **dict.fromkeys(("prior_sigma0", "prior_sigma1"), "float64"),
 }
 _OF_FIRST_PASS = [name for name in FOCAL_COLUMNS if name.startswith(("camera", "own_", "prior"))]
 

@@ -9,6 +9,7 @@ import functools
 import json
 import re
 import tempfile
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,19 +62,16 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
 
 
-def schema(with_rank_one: bool, *, matches: bool) -> Any:
-    """Columns of the parts of a batch."""
-    arrow = require("pyarrow", "a batch", "images")
-    fields = {name: arrow_type(name, kind) for name, kind in columns(with_rank_one).items()}
+def columns(with_rank_one: bool, *, matches: bool = False) -> dict[str, Any]:
+    """Columns of the tables of a batch, or of its parts with `matches`, with their types."""
+    found: dict[str, Any] = {**COLUMNS, **RANK_ONE_COLUMNS} if with_rank_one else dict(COLUMNS)
     if matches:
-        fields |= {name: arrow.list_(arrow.type_for_alias(ARRAYS[name][0])) for name in ARRAYS}
-        fields |= {"source_names": arrow.list_(arrow.string()), "settings": "string"}
-    return arrow.schema(fields)
-
-
-def columns(with_rank_one: bool) -> dict[str, type]:
-    """Columns of the tables of a batch, with the type of their values."""
-    return {**COLUMNS, **RANK_ONE_COLUMNS} if with_rank_one else dict(COLUMNS)
+        arrow = require("pyarrow", "a batch", "images")
+        found |= {
+            name: arrow.list_(arrow.type_for_alias(kind)) for name, (kind, _) in ARRAYS.items()
+        }
+        found |= {"source_names": arrow.list_(arrow.string()), "settings": "string"}
+    return found
 
 
 # --------------------------------------------------------------------------------- tables
@@ -93,14 +91,12 @@ def rows_in_order(run: Run, names: Sequence[str]) -> Iterator[dict[str, Any]]:
             stretch = arrow.array(table["index"].to_numpy() // _STRETCH)
             yield from table.append_column("stretch", stretch).to_batches()
 
-    kinds = arrow.schema(run.schema)
-    kept = arrow.schema([kinds.field(name) for name in dict.fromkeys(["index", *names])])
-    kept = kept.append(arrow.field("stretch", "int64"))
+    kept = {name: run.columns[name] for name in dict.fromkeys(["index", *names])}
     with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
         dataset.write_dataset(
             batches(),
             place,
-            schema=kept,
+            schema=arrow.schema({**kept, "stretch": "int64"}),
             format="feather",
             partitioning=["stretch"],
             min_rows_per_group=_CHUNK,
@@ -113,7 +109,7 @@ def rows_in_order(run: Run, names: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 def write_tables(
     folder: Path,
-    columns: Mapping[str, type],
+    columns: Mapping[str, str],
     rows: Callable[[], Iterable[Mapping[str, Any]]],
     header: Mapping[str, Any],
 ) -> list[Path]:
@@ -122,12 +118,11 @@ def write_tables(
     Unknown values are empty or null; numbers are not rounded. A spreadsheet takes a text that
     begins with ``=``, ``+``, ``-``, ``@``, a tab or the end of a line for a formula, and names of
     files come from anywhere. In the CSV file such a text gets a ``'`` in front, and so does one
-    that begins with it; `csv_text` removes it.
+    that begins with it.
     """
     arrow = require("pyarrow", "a Parquet table", "images")
     parquet = require("pyarrow.parquet", "a Parquet table", "images")
-    fields = {name: arrow_type(name, kind) for name, kind in columns.items()}
-    described = arrow.schema(fields, metadata={"manymatch": json.dumps(header)})
+    described = arrow.schema(dict(columns), metadata={"manymatch": json.dumps(header)})
     files = [folder / "pairs.csv", folder / "pairs.parquet"]
     with contextlib.ExitStack() as stack:
         places = [stack.enter_context(whole_file(path)) for path in files]
@@ -161,41 +156,32 @@ def _cell(value: Any) -> str:
     return repr(value)
 
 
-def csv_text(cell: str) -> str:
-    """Return the text that a cell of ``pairs.csv`` stands for."""
-    return cell.removeprefix("'")
-
-
 @dataclasses.dataclass(frozen=True)
 class Reason:
-    """Why pairs failed: the sentence of the first, their number, and whether all have this one.
-
-    Sentences that differ only in names in quotes and in numbers are one reason.
-    """
+    """Why pairs failed, and how many; the sentence is that of the first of them."""
 
     sentence: str
     count: int
-    same: bool = True
-
-    def __str__(self) -> str:
-        return self.sentence if self.same else f"{self.sentence} (and others alike)"
 
 
 def count_reasons(sentences: Iterable[str]) -> list[Reason]:
     """Group the errors of pairs that failed, the most frequent reason first.
 
+    Sentences that differ only in names in quotes and in numbers are one reason.
+
     Examples
     --------
-    >>> [(str(r), r.count) for r in count_reasons(["no match", "no file 'a'", "no file 'b'"])]
+    >>> [(r.sentence, r.count) for r in count_reasons(["no match", "no file 'a'", "no file 'b'"])]
     [("no file 'a' (and others alike)", 2), ('no match', 1)]
     """
-    found: dict[str, Reason] = {}
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for sentence in sentences:
-        key = _PARTICULARS.sub("", sentence)
-        seen = found.get(key, Reason(sentence, 0))
-        same = seen.same and seen.sentence == sentence
-        found[key] = Reason(seen.sentence, seen.count + 1, same)
-    return sorted(found.values(), key=lambda reason: -reason.count)
+        found[_PARTICULARS.sub("", sentence)][sentence] += 1
+    reasons = [
+        Reason(next(iter(alike)) + " (and others alike)" * (len(alike) > 1), alike.total())
+        for alike in found.values()
+    ]
+    return sorted(reasons, key=lambda reason: -reason.count)
 
 
 def reasons_sentence(reasons: Sequence[Reason], failed: str, total: int, noun: str = "pair") -> str:
@@ -209,16 +195,10 @@ def reasons_sentence(reasons: Sequence[Reason], failed: str, total: int, noun: s
     number = sum(reason.count for reason in reasons)
     begin = f"{number:,} of {count(total, noun)} {failed}"
     if len(reasons) == 1:
-        text = f"{begin}: {reasons[0]}"
+        text = f"{begin}: {reasons[0].sentence}"
     else:
-        text = f"{begin}; {'; '.join(f'{count(r.count, noun)}: {r}' for r in reasons)}"
+        text = f"{begin}; {'; '.join(f'{count(r.count, noun)}: {r.sentence}' for r in reasons)}"
     return text if text.endswith(("?", ".")) else f"{text}."
-
-
-def arrow_type(name: str, kind: type) -> str:
-    """Return the type of a column in Parquet; seeds may use all 64 bits."""
-    kinds = {int: "int64", float: "float64", bool: "bool", str: "string"}
-    return "uint64" if name == "seed" else kinds[kind]
 
 
 # --------------------------------------------------------------------------------- matches
@@ -363,8 +343,8 @@ def read_matches(path: object) -> MatchStore:
     for name, kind, want in (("parts", str, "a text"), ("provenance", dict, "a dict")):
         if not isinstance(known.get(name), kind):
             raise refusal(f"{RUN}: {name!r}", want, known.get(name))
-    columns = schema(known.get("with_rank_one") is True, matches=True)
-    return MatchStore(Run(folder, known, None, columns, known["parts"]), known["provenance"])
+    kept = columns(known.get("with_rank_one") is True, matches=True)
+    return MatchStore(Run(folder, known, None, kept, known["parts"]), known["provenance"])
 
 
 # --------------------------------------------------------------------------------- formats

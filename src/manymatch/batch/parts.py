@@ -145,8 +145,8 @@ def stop_point() -> None:
 class Run:
     """The parts of a run; see the module. It can be sent to other processes.
 
-    `blocks` are the items of each block, None for a reader that does not know them. `schema` has
-    the columns of the parts, as pyarrow takes them, among them "index". Every part has the digest
+    `blocks` are the items of each block, None for a reader that does not know them. `columns` are
+    those of the parts with their types in pyarrow, among them "index". Every part has the digest
     of the header, as ``run.json`` has. `notes` tell of parts that were set aside.
     """
 
@@ -155,10 +155,10 @@ class Run:
         folder: Path,
         header: Mapping[str, Any],
         blocks: Sequence[IndexArray] | None,
-        schema: Any,
+        columns: Mapping[str, Any],
         name: str = "parts",
     ) -> None:
-        self.folder, self.blocks, self.schema = folder, blocks, schema
+        self.folder, self.blocks, self.columns = folder, blocks, columns
         self.parts, self.notes = folder / name, list[str]()
         known = header.get("digest")
         self.digest = known or hashlib.sha256(_json(header).encode()).hexdigest()
@@ -186,7 +186,7 @@ class Run:
     def write(self, block: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write the part of a block: its rows, each with the "index" of its item, in order."""
         pyarrow, parquet = _arrow()
-        schema, buffer = pyarrow.schema(self.schema), io.BytesIO()
+        schema, buffer = pyarrow.schema(dict(self.columns)), io.BytesIO()
         columns = [pyarrow.array([row.get(f.name) for row in rows], type=f.type) for f in schema]
         # A number that is there often, as in the keypoints of an image in several pairs, is kept
         # once for the block.
@@ -257,7 +257,7 @@ def open_run(
     folder: Path,
     header: Mapping[str, Any],
     blocks: Sequence[IndexArray],
-    schema: Any,
+    columns: Mapping[str, Any],
     name: str = "parts",
     more: Mapping[str, Any] | None = None,
 ) -> Run:
@@ -268,7 +268,7 @@ def open_run(
     ``run.json``, which are not compared. The others are those of `Run`.
     """
     check_run(folder, header)
-    run = Run(folder, header, blocks, schema, name)
+    run = Run(folder, header, blocks, columns, name)
     wanted = {"format": FORMAT, "digest": run.digest, **header, **(more or {})}
     if read_run(folder) != json.loads(_json(wanted)):
         files.make_folder(folder)

@@ -50,31 +50,31 @@ VERDICTS = (*get_args(Verdict), ERROR)
 ROTATION = tuple(f"R{row}{column}" for row in range(3) for column in range(3))
 TRANSLATION = ("t0", "t1", "t2")
 #: Columns of every table in their order, with the type of their values; any may be empty.
-COLUMNS: dict[str, type] = {
-    "index": int,
-    **dict.fromkeys(("name0", "name1"), str),
-    "success": bool,
-    **dict.fromkeys(("verdict", "reason", "failure", "error"), str),
-    **dict.fromkeys((*ROTATION, *TRANSLATION), float),
-    **dict.fromkeys(("keypoints0", "keypoints1", "candidates", "inliers", "matches"), int),
-    **dict.fromkeys(("mean_probability", "hcm", "pose_probability"), float),
-    "matches_by_source": str,
-    "trusted": bool,
-    "alternatives": int,
-    **dict.fromkeys(("second_probability", "noise_px", "threshold_px"), float),
-    **dict.fromkeys(("parallax_deg", "rotation_sd_deg", "translation_sd_deg"), float),
-    "iterations": int,
-    **dict.fromkeys(("pose_error_deg", "rotation_error_deg", "translation_error_deg"), float),
-    **dict.fromkeys(("camera0_source", "camera1_source"), str),
-    **dict.fromkeys(("focal0_px", "focal1_px"), float),
+COLUMNS: dict[str, str] = {
+    "index": "int64",
+    **dict.fromkeys(("name0", "name1"), "string"),
+    "success": "bool",
+    **dict.fromkeys(("verdict", "reason", "failure", "error"), "string"),
+    **dict.fromkeys((*ROTATION, *TRANSLATION), "float64"),
+    **dict.fromkeys(("keypoints0", "keypoints1", "candidates", "inliers", "matches"), "int64"),
+    **dict.fromkeys(("mean_probability", "hcm", "pose_probability"), "float64"),
+    "matches_by_source": "string",
+    "trusted": "bool",
+    "alternatives": "int64",
+    **dict.fromkeys(("second_probability", "noise_px", "threshold_px"), "float64"),
+    **dict.fromkeys(("parallax_deg", "rotation_sd_deg", "translation_sd_deg"), "float64"),
+    "iterations": "int64",
+    **dict.fromkeys(("pose_error_deg", "rotation_error_deg", "translation_error_deg"), "float64"),
+    **dict.fromkeys(("camera0_source", "camera1_source"), "string"),
+    **dict.fromkeys(("focal0_px", "focal1_px"), "float64"),
     **FOCAL_COLUMNS,
-    "seed": int,
+    "seed": "uint64",
 }
 #: Columns that are added when rank-one matching runs beside it.
-RANK_ONE_COLUMNS: dict[str, type] = {
-    "rank_one_success": bool,
-    **dict.fromkeys(("rank_one_candidates", "rank_one_inliers", "rank_one_matches"), int),
-    "rank_one_pose_error_deg": float,
+RANK_ONE_COLUMNS: dict[str, str] = {
+    "rank_one_success": "bool",
+    **dict.fromkeys(("rank_one_candidates", "rank_one_inliers", "rank_one_matches"), "int64"),
+    "rank_one_pose_error_deg": "float64",
 }
 #: Arrays of a pair whose matches are kept, each a column of numbers one row of the array after the
 #: other: kind and shape. The alternatives are those of `write_matches_npz`.

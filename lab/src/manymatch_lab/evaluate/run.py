@@ -44,22 +44,22 @@ from manymatch_lab.evaluate.records import Record, Records, read_records, run_pa
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
 
 #: Columns of the tables, one row per pair and repetition; any may be empty.
-COLUMNS: dict[str, type] = {
-    "index": int,
-    **dict.fromkeys(("name0", "name1", "scene", "bin"), str),
-    **dict.fromkeys(("repetition", "seed"), int),
-    "success": bool,
-    **dict.fromkeys(("error_deg", "rotation_deg", "translation_deg"), float),
-    "failure": str,
-    **dict.fromkeys(("num_edges", "num_inliers", "cardinality"), int),
-    "hcm": float,
-    **dict.fromkeys(("focal_error", "focal0_px", "focal1_px"), float),
+COLUMNS: dict[str, str] = {
+    "index": "int64",
+    **dict.fromkeys(("name0", "name1", "scene", "bin"), "string"),
+    **dict.fromkeys(("repetition", "seed"), "int64"),
+    "success": "bool",
+    **dict.fromkeys(("error_deg", "rotation_deg", "translation_deg"), "float64"),
+    "failure": "string",
+    **dict.fromkeys(("num_edges", "num_inliers", "cardinality"), "int64"),
+    "hcm": "float64",
+    **dict.fromkeys(("focal_error", "focal0_px", "focal1_px"), "float64"),
     **FOCAL_COLUMNS,
-    "iterations": int,
-    **dict.fromkeys(("seconds", "probe_hcm"), float),
-    "pool_full": bool,
-    "pool_worst": float,
-    "enters": bool,
+    "iterations": "int64",
+    **dict.fromkeys(("seconds", "probe_hcm"), "float64"),
+    "pool_full": "bool",
+    "pool_worst": "float64",
+    "enters": "bool",
 }
 
 
