@@ -15,7 +15,7 @@ from manymatch.batch.batch import run_batch
 from manymatch.batch.parts import RunInterrupted
 from manymatch.matcher.config import MatcherConfig
 from tests.support.pair_matches import same
-from tests.support.small_batch import HANGS_S, content, finished, rows, running, wait_for
+from tests.support.small_batch import HANGS_S, assert_same, finished, rows, running, wait_for
 from tests.support.synthetic_images import make_images
 
 pytest.importorskip("cv2")
@@ -34,9 +34,8 @@ IMAGES, PAIRS, BLOCK, BLOCKS = 30, 29, 2, 15
 
 @pytest.fixture(scope="module")
 def pair_list(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("killed")
-    names = make_images(folder, IMAGES)
-    path = folder / "pairs.txt"
+    path = tmp_path_factory.mktemp("killed") / "pairs.txt"
+    names = make_images(path.parent, IMAGES)
     path.write_text("".join(f"{a} {b}\n" for a, b in itertools.pairwise(names)))
     return path
 
@@ -55,16 +54,9 @@ def whole(pair_list, tmp_path_factory):
     return folder
 
 
-def assert_same_bytes(folder, whole):
-    found, expected = content(folder), content(whole)
-    assert found.keys() == expected.keys()
-    for name in expected:
-        assert found[name] == expected[name], name
-
-
-def killed(pair_list, out, count, delay=0.0):
+def killed(pair_list, out, count, *more, delay=0.0):
     """Run the command until this number of blocks is there, and kill it a moment later."""
-    with running(pair_list, "--out", out, "--block", BLOCK, *WITH_MATCHES) as process:
+    with running(pair_list, "--out", out, "--block", BLOCK, *WITH_MATCHES, *more) as process:
         wait_for(process, out, count)
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)
@@ -76,17 +68,17 @@ def check_kills(pair_list, whole, out, counts):
     rng = np.random.default_rng(1)
     kept = []
     for count in counts:
-        now = killed(pair_list, out, count, rng.uniform(0.0, 0.05))
+        now = killed(pair_list, out, count, delay=rng.uniform(0.0, 0.05))
         assert set(now) >= set(kept)
         assert len(now) >= min(count, BLOCKS)
         kept = now
-    before = {block: (out / "parts" / f"{block:06d}.parquet").stat().st_mtime_ns for block in kept}
+    parts = [out / "parts" / f"{block:06d}.parquet" for block in kept]
+    before = [part.stat().st_mtime_ns for part in parts]
     summary = in_one_go(pair_list, out)
     assert summary.computed <= PAIRS - BLOCK * (len(kept) - 1)
     # Finished parts are not computed again.
-    for block, when in before.items():
-        assert (out / "parts" / f"{block:06d}.parquet").stat().st_mtime_ns == when
-    assert_same_bytes(out, whole)
+    assert [part.stat().st_mtime_ns for part in parts] == before
+    assert_same(out, whole)
 
 
 def test_killed_and_resumed_gives_the_same_bytes(pair_list, whole, tmp_path):
@@ -106,7 +98,7 @@ def test_two_processes_in_one_folder_do_no_harm(pair_list, whole, tmp_path):
     with running(*arguments) as first, running(*arguments) as second:
         for process in (first, second):
             assert process.wait(timeout=HANGS_S) == 0, process.stderr.read()
-    assert_same_bytes(tmp_path, whole)
+    assert_same(tmp_path, whole)
 
 
 def test_shards_are_joined_by_copying(pair_list, whole, tmp_path):
@@ -115,12 +107,7 @@ def test_shards_are_joined_by_copying(pair_list, whole, tmp_path):
     for number in (2, 3, 1):
         out = tmp_path / str(number)
         if number == 3:
-            with running(
-                pair_list, "--out", out, "--block", BLOCK, "--shard", "3/3", *WITH_MATCHES
-            ) as process:
-                wait_for(process, out, 2)
-                process.send_signal(signal.SIGKILL)
-                process.wait()
+            killed(pair_list, out, 2, "--shard", "3/3")
         summary = in_one_go(pair_list, out, shard=f"{number}/3")
         assert finished(out) == list(range(number - 1, BLOCKS, 3))
         assert summary.finished == summary.total == (10 if number < 3 else 9)
@@ -129,13 +116,13 @@ def test_shards_are_joined_by_copying(pair_list, whole, tmp_path):
         shutil.copytree(out, joined, dirs_exist_ok=True)
     summary = in_one_go(pair_list, joined)
     assert (summary.computed, summary.finished) == (0, PAIRS)
-    assert_same_bytes(joined, whole)
+    assert_same(joined, whole)
 
 
 def test_shards_in_one_folder_need_no_joining(pair_list, whole, tmp_path):
     for number in (1, 2):
         in_one_go(pair_list, tmp_path, shard=f"{number}/2")
-    assert_same_bytes(tmp_path, whole)
+    assert_same(tmp_path, whole)
 
 
 def test_matches_are_read_while_it_runs(pair_list, whole, tmp_path):
@@ -167,7 +154,7 @@ def test_ctrl_c_keeps_what_is_finished(pair_list, whole, tmp_path):
     assert "Traceback" not in errors
     assert f"{count} of {PAIRS} pairs in" in output
     assert in_one_go(pair_list, tmp_path).computed == PAIRS - count
-    assert_same_bytes(tmp_path, whole)
+    assert_same(tmp_path, whole)
 
 
 def test_ctrl_c_does_not_wait_for_an_endless_pair(pair_list, tmp_path):
@@ -214,7 +201,7 @@ def test_library_raises_with_a_summary(pair_list, whole, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
     assert not [t for t in threading.enumerate() if t.name.startswith("manymatch") and t.is_alive()]
     in_one_go(pair_list, tmp_path)
-    assert_same_bytes(tmp_path, whole)
+    assert_same(tmp_path, whole)
 
 
 def test_second_ctrl_c_is_as_usual(pair_list, tmp_path):

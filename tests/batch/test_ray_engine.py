@@ -23,7 +23,7 @@ from tests.support.small_batch import (
     CONFIG,
     FLAGS,
     HANGS_S,
-    content,
+    assert_same,
     finished,
     rows,
     running,
@@ -58,9 +58,18 @@ def listed(views):
 
 
 @pytest.fixture(scope="module")
-def local(listed, views, tmp_path_factory):
+def batch(listed, views):
+    """Run all pairs on a cluster."""
+    pairs = read_pairs(listed, views)
+    return functools.partial(
+        run_batch, pairs, None, config=CONFIG, formats=["npz"], engine="ray", address=None
+    )
+
+
+@pytest.fixture(scope="module")
+def local(batch, tmp_path_factory):
     folder = tmp_path_factory.mktemp("local")
-    run_batch(read_pairs(listed, views), None, folder, CONFIG, formats=["npz"])
+    batch(folder, engine="local")
     return folder
 
 
@@ -82,14 +91,6 @@ def cluster():
         finally:
             ray.shutdown()
             nodes.shutdown()
-
-
-def assert_same(folder, expected):
-    """Check that two batches are the same bytes."""
-    found, wanted = content(folder), content(expected)
-    assert found.keys() == wanted.keys()
-    for name in wanted:
-        assert found[name] == wanted[name], name
 
 
 def commands():
@@ -138,76 +139,45 @@ def once(count, action):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_two_nodes_give_what_one_process_gives(listed, views, local, tmp_path):
+def test_two_nodes_give_what_one_process_gives(batch, local, tmp_path):
     seen = []
-    summary = run_batch(
-        read_pairs(listed, views),
-        None,
-        tmp_path,
-        CONFIG,
-        formats=["npz"],
-        engine="ray",
-        progress=seen.append,
-    )
+    summary = batch(tmp_path, progress=seen.append)
     assert (summary.computed, summary.counts["error"]) == (PAIRS + 1, 1)
     assert_same(tmp_path, local)
     assert (seen[0].finished, seen[0].seconds_left) == (0, None)
     assert (seen[-1].finished, seen[-1].seconds_left) == (PAIRS + 1, 0)
     assert sum(seen[-1].counts.values()) == PAIRS + 1
     # Nothing is left to do, and nobody is asked.
-    assert (
-        run_batch(
-            read_pairs(listed, views), None, tmp_path, CONFIG, formats=["npz"], engine="ray"
-        ).computed
-        == 0
-    )
+    assert batch(tmp_path).computed == 0
 
 
 @pytest.mark.usefixtures("cluster")
 def test_both_passes_of_shared_focal_lengths(views, tmp_path):
     pairs = exhaustive_pairs(views)[:25]
-    run = functools.partial(
-        run_batch, pairs, None, config=CONFIG, camera_per="all", with_rank_one=True
-    )
-    run(tmp_path / "local")
-    run(tmp_path / "ray", engine="ray", address="auto")
+    for engine, address in (("local", None), ("ray", "auto")):
+        how = {"engine": engine, "address": address, "camera_per": "all", "with_rank_one": True}
+        run_batch(pairs, None, tmp_path / engine, CONFIG, **how)
     assert rows(tmp_path / "ray") == rows(tmp_path / "local")
 
 
-def test_lost_node_changes_nothing(cluster, listed, views, local, tmp_path):
+def test_lost_node_changes_nothing(cluster, batch, local, tmp_path):
     """The blocks of a node that is lost are done by the others."""
     node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
     wait_until(lambda: ray.cluster_resources()["CPU"] == 4)
-    run_batch(
-        read_pairs(listed, views),
-        None,
-        tmp_path,
-        CONFIG,
-        formats=["npz"],
-        engine="ray",
-        progress=once(8, lambda: cluster.remove_node(node)),
-    )
+    batch(tmp_path, progress=once(8, lambda: cluster.remove_node(node)))
     wait_until(lambda: ray.cluster_resources()["CPU"] == 2)
     assert_same(tmp_path, local)
 
 
 @pytest.mark.usefixtures("cluster")
-def test_killed_worker_changes_nothing(listed, views, local, tmp_path):
+def test_killed_worker_changes_nothing(batch, local, tmp_path):
     killed = []
 
     def kill():
         killed.extend(workers()[:1])
         os.kill(killed[0], signal.SIGKILL)
 
-    run_batch(
-        read_pairs(listed, views),
-        None,
-        tmp_path,
-        CONFIG,
-        formats=["npz"],
-        engine="ray",
-        progress=once(5, kill),
-    )
+    batch(tmp_path, progress=once(5, kill))
     assert len(killed) == 1
     assert_same(tmp_path, local)
 

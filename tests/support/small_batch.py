@@ -41,6 +41,14 @@ def content(folder):
     }
 
 
+def assert_same(folder, expected):
+    """Check that two batches are the same bytes."""
+    found, wanted = content(folder), content(expected)
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        assert found[name] == wanted[name], name
+
+
 # Only keeps a broken program from hanging here for hours.
 HANGS_S = 120
 
