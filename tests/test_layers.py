@@ -140,8 +140,8 @@ estimate = mm.estimate_relative_pose(graph, K, K)
 assert mm.pose_error_deg(estimate.pose, true.R, true.t) < 0.1, estimate
 assert mm.assess(estimate).verdict == "solved"
 assert mm.associate(np.eye(3), np.eye(3), k=1)[0].tolist() == [[0, 0], [1, 1], [2, 2]]
-later = ("io", "features", "viz", "matcher", "batch", "cli")
-print([name for name in sys.modules if name.startswith(tuple(f"manymatch.{p}" for p in later))])
+later = tuple(f"manymatch.{part}" for part in ("io", "features", "viz", "matcher", "batch", "cli"))
+print([name for name in sys.modules if name.startswith(later)])
 """
 
 

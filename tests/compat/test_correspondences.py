@@ -15,7 +15,7 @@ from manymatch.compat.correspondences import (
     rotation_vector,
     unknown_focal,
 )
-from tests.support.matched_points import K, matched, with_candidates
+from tests.support.matched_points import K, matched
 
 SMALL = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20)
 
@@ -57,21 +57,6 @@ def test_list_without_repetition_is_the_graph_of_its_matches():
     assert correspondences([], []).graph.num_edges == 0
     signed = correspondences([[0.0, 1.0], [-0.0, 1.0]], [[1, 2], [3, 4]])
     assert len(signed.graph.points0) == 1
-
-
-def test_mask_has_one_entry_per_row():
-    data = matched()
-    first, second, edges, own = with_candidates(data.points0, data.points1)
-    for rows in (
-        correspondences(first, second),
-        correspondences(data.points0, data.points1, edges),
-    ):
-        estimate, mask = rows.solve(manymatch.estimate_relative_pose, K, K, options=Options())
-        assert mask.shape == own.shape
-        assert mask.sum() == estimate.num_inliers
-        right = own & data.mask[edges[:, 0]]
-        assert mask[right].mean() > 0.95
-        assert mask[~right].mean() < 0.1
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])

@@ -74,16 +74,6 @@ def test_similarity_and_guidance_do_not_matter():
     assert same(solve(given, options(guidance=0.9)), solve(graph))
 
 
-def test_ranks_above_the_last_level_count_as_it():
-    graph = synthetic_graph(4, 40, candidates=9, first=0.8).graph
-    last = int(constant("kRanks"))
-    assert graph.rank.max() > last
-    clipped = with_graph(graph, rank=np.minimum(graph.rank, last))
-    assert same(solve(graph), solve(clipped))
-    below = with_graph(graph, rank=np.minimum(graph.rank, last - 1))
-    assert solve(below).worst_pooled != solve(graph).worst_pooled
-
-
 def test_inliers_beyond_the_considered_edges_are_reported():
     synthetic = synthetic_graph(7, 700, candidates=4, first=0.7)
     assert synthetic.graph.num_edges > CONSIDERED

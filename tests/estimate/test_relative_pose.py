@@ -144,16 +144,6 @@ def test_scores_of_unsolvable_graphs_are_zero_or_finite():
         assert score.cardinality <= score.num_inliers
 
 
-def test_repeated_edges_change_nothing():
-    doubled = AssociationGraph(
-        GRAPH.points0, GRAPH.points1, np.concatenate([GRAPH.edges, GRAPH.edges[::-1]])
-    )
-    assert doubled.num_edges == GRAPH.num_edges
-    a = manymatch.estimate_relative_pose(GRAPH, K, K, options=QUICK)
-    b = manymatch.estimate_relative_pose(doubled, K, K, options=QUICK)
-    assert a.pose == b.pose
-
-
 METHODS = ("hcm", "mcm", "hcm-mcm")
 
 
