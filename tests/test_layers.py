@@ -32,21 +32,34 @@ def part(module):
     return [*module.split("."), ""][1]
 
 
-def imports(source):
-    """Lines and full names of all that a source text imports, at any depth."""
-    for node in ast.walk(ast.parse(source)):
+def imports(source, types=True):
+    """Lines and full names of all that a source text imports, at any depth, also for types only."""
+    tree = ast.parse(source)
+    for_types = [
+        range(node.lineno, node.end_lineno + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types
+    ]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        if any(node.lineno in lines for lines in for_types):
+            continue
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"line {node.lineno}: imports are absolute"
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
 def against_the_order(module, source):
-    """Imports of the package that point to a later part, as texts."""
+    """Imports of the package that point to a later part, as texts.
+
+    A part of the pipeline may name types of a later one, but not import them when it runs.
+    """
     return [
         f"{module}:{line} imports {name}"
-        for line, name in imports(source)
+        for line, name in imports(source, types=part(module) in CORE)
         if name.split(".")[0] == "manymatch"
         and part(name) in ORDER
         and ORDER.index(part(name)) > ORDER.index(part(module))
