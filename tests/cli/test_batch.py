@@ -33,7 +33,7 @@ def test_over_a_folder(images, tmp_path):
     result = run("batch", images, "--out", tmp_path, *FLAGS, "--limit", 5)
     assert result.exit_code == 0, result.output
     assert "5 of 5 pairs" in result.stdout
-    assert "5/5 pairs" in result.stderr
+    assert "5 of 5 pairs: " in result.stderr
     run_batch(exhaustive_pairs(images), None, tmp_path / "library", CONFIG, limit=5)
     assert rows(tmp_path) == rows(tmp_path / "library")
     again = run("batch", images, "--out", tmp_path, *FLAGS, "--limit", 6, "--json")

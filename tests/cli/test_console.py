@@ -47,6 +47,6 @@ def test_progress_without_a_terminal(capsys):
             tracker(RunProgress(finished, 3, {"solved": finished, "failed": 0}, left, "set"))
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "0/3 pairs: set: none yet, 3 h 05 min left",
-        "3/3 pairs: set: 3 solved, done",
+        "0 of 3 pairs (set): 3 h 05 min left",
+        "3 of 3 pairs (set): 3 solved, done",
     ]

@@ -104,7 +104,7 @@ def test_every_method_gets_its_usual_candidates(tmp_path):
         (["eval", "synthetic:easy", "--method", "hmc"], "estimator must be one of"),
         (["eval", "scannet1500"], "scannet1500"),
         (["eval", "/no/such/folder"], "set must be"),
-        (["compare", "/no/such/run", "/no/such/run"], "first must be the folder of a run"),
+        (["compare", "/no/such/run", "/no/such/run"], "first must be a folder of manymatch eval"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch):
@@ -195,6 +195,19 @@ def test_every_source_has_its_own_caps(tmp_path, views, rank_one):
     with (folder / "pairs.csv").open() as rows:
         numbers = {int(row["num_edges"]) for row in csv.DictReader(rows)}
     assert numbers == {15 + 9 if rank_one else 30 + 12}
+
+
+def test_images_may_be_elsewhere_than_the_list(tmp_path, views):
+    photos = write_photos(tmp_path / "photos", views)
+    (tmp_path / "lists").mkdir()
+    (photos / "pairs.txt").rename(tmp_path / "lists" / "pairs.txt")
+    how = ("--preset", "classic", "--seeds", 1, "--limit", 1, "--set", "max_iterations=500")
+    how += ("--set", "longest=240", "--out", tmp_path / "out")
+    sentence = one_sentence(run("eval", tmp_path / "lists", *how))
+    assert "a.png', which is not there; --images names the folder of the images" in sentence
+    result = run("eval", tmp_path / "lists" / "pairs.txt", "--images", photos, *how)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"1 of 1 pair \(classic, lists\): 1 (within|over|5°)", result.stderr)
 
 
 def test_reasons_are_counted_and_the_exit_code_is_one(tmp_path, views):

@@ -1,6 +1,7 @@
 """Two runs, pair by pair."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from manymatch_lab.evaluate.compare import SetComparison, compare_runs, comparis
 from manymatch_lab.evaluate.records import Records
 from manymatch_lab.evaluate.run import RunConfig, RunResult, run_set, run_sets
 from manymatch_lab.evaluate.statistics import paired_difference
+from tests.support.command import one_sentence, run
 from tests.support.synthetic_runs import SmallGraphs
 
 QUICK = RunConfig(
@@ -122,7 +124,7 @@ def test_counts_by_hand():
 @pytest.mark.parametrize(
     ("first", "second", "sentence"),
     [
-        ("a", "nothing", "second must be the folder of a run"),
+        ("a", "nothing", "second must be a folder of manymatch eval"),
         (".", "a", "first must have one run on every set, got two on small: a and b"),
         ("a", "c", "second must have the number of repetitions of first on small, 2, got 1"),
         ("a", "other", "second must have a set of first \\(small\\), got other"),
@@ -135,3 +137,17 @@ def test_runs_that_do_not_belong_together(tmp_path, first, second, sentence):
     base = {"a": tmp_path / "x" / "a", ".": tmp_path / "x"}
     with pytest.raises(ValueError, match=sentence):
         compare_runs(base.get(first, tmp_path / first), base.get(second, tmp_path / second))
+
+
+def test_folders_that_are_no_evaluation_are_one_sentence(tmp_path):
+    (tmp_path / "batch").mkdir()
+    (tmp_path / "batch" / "run.json").write_text('{"format": 1, "config": {}}')
+    for folder, says in (
+        ("batch", "'.*batch', which manymatch batch wrote; manymatch eval LIST runs its pairs"),
+        ("nowhere", r"'.*nowhere' \(there is no such file\)"),
+        (".", "got "),
+    ):
+        for others in ((), (tmp_path / folder,)):
+            sentence = one_sentence(run("compare", tmp_path / folder, *others))
+            if others or folder == "nowhere":
+                assert re.search(f"first must be a folder of manymatch eval, .*{says}", sentence)

@@ -232,7 +232,7 @@ def test_bad_settings_are_one_sentence(settings, sentence):
 
 
 def test_a_folder_without_a_run_is_one_sentence(tmp_path):
-    with pytest.raises(ValueError, match="run must be the folder of an evaluation"):
+    with pytest.raises(ValueError, match="run must be a folder of manymatch eval"):
         RunResult.load(tmp_path)
     (tmp_path / "run.json").write_text("{}\n")
     with pytest.raises(ValueError, match="there is no format"):

@@ -238,24 +238,26 @@ class Tracker(contextlib.ExitStack):
 
     def __call__(self, progress: RunProgress) -> None:
         """Show the progress."""
-        text = f"{progress.label and f'{progress.label}: '}{progress_text(progress)}"
+        label, text = progress.label and f" ({progress.label})", progress_text(progress)
         finished, total = progress.finished, progress.total
         if self._bar is not None:
-            self._bar.update(self._task, total=total, completed=finished, description=text)
+            shown = f"{text}{label}"
+            self._bar.update(self._task, total=total, completed=finished, description=shown)
             return
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY or finished == total:
             self._last = now
-            self._console.print(f"{finished:,}/{count(total, 'pair')}: {text}", soft_wrap=True)
+            line = f"{finished:,} of {count(total, 'pair')}{label}: {text}"
+            self._console.print(line, soft_wrap=True)
 
 
 def progress_text(progress: RunProgress) -> str:
     """Say how many pairs have which verdict and how long the rest will take."""
-    left = progress.seconds_left
+    left, counts = progress.seconds_left, progress.counts
     remaining = "starting" if left is None else f"{time_text(left)} left"
     if progress.finished == progress.total:
         remaining = "done"
-    return f"{counts_text(progress.counts)}, {remaining}"
+    return f"{counts_text(counts)}, {remaining}" if any(counts.values()) else remaining
 
 
 def counts_text(counts: dict[str, int]) -> str:

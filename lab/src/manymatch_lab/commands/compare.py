@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manymatch.cli.console import Json, print_json, print_plain
+from manymatch.cli.console import Json, check_file, print_json, print_plain
 from manymatch.io.files import make_folder, output_file, write_text
 from manymatch_lab.evaluate.compare import compare_runs, comparison_table
 from manymatch_lab.evaluate.tables import show_table
@@ -48,6 +48,9 @@ def run(
     All sets that both folders have are compared, each pair by pair; the macro average weights sets
     equally.
     """
+    for folder, name in ((first, "first"), (second, "second")):
+        if folder is not None:
+            check_file(folder, name, "a folder of manymatch eval")
     methods, presets = _two(method, "--method"), _two(preset, "--preset")
     if second is None and methods[0] == methods[1] and presets[0] == presets[1]:
         raise ValueError(

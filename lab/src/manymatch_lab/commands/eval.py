@@ -67,6 +67,9 @@ EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm 
 def run(
     sets: Sets,
     root: Root = None,
+    images: Annotated[
+        Path | None, "Folder of the images of a list of pairs, if they are not beside the list."
+    ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -148,6 +151,7 @@ def run(
             k=deepest,
             memory_mb=memory_mb,
             longest=(longest0, longest1),
+            images=images,
             **runtime,
         )
     # Graphs and synthetic scenes come with candidates, so the preset does not matter there.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from manymatch.batch.parts import RUN
+from manymatch.batch.parts import RUN, read_run
 from manymatch.io.files import local_path
 from manymatch_lab.checks import FloatArray, choice, count
 from manymatch_lab.evaluate.run import RunResult
@@ -177,9 +177,13 @@ def _runs(
 ) -> dict[str, RunResult]:
     """Find the runs at or below a folder, by set."""
     place = local_path(folder, name)
-    folders = [path.parent for path in sorted(place.rglob(RUN))] if place.is_dir() else []
+    every = [path.parent for path in sorted(place.rglob(RUN))] if place.is_dir() else []
+    folders = [one for one in every if "source" in (read_run(one) or ())]
     if not folders:
-        raise ValueError(f"{name} must be the folder of a run, got {str(place)!r}")
+        batch = ", which manymatch batch wrote; manymatch eval LIST runs its pairs with true poses"
+        raise ValueError(
+            f"{name} must be a folder of manymatch eval, got {str(place)!r}{batch if every else ''}"
+        )
     if method is not None:
         choice(method, f"method of {name}", dict.fromkeys(map(_method, folders)))
         folders = [one for one in folders if _method(one) == method]

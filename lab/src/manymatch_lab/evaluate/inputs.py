@@ -20,7 +20,7 @@ from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Features
 from manymatch.features.feature_config import FEATURE_PRESETS, FeatureConfig
 from manymatch.graph import AssociationGraph
-from manymatch.io.files import read_bytes
+from manymatch.io.files import as_folder, read_bytes
 from manymatch.io.pairs import Pair
 from manymatch.matcher.matcher import Matcher, Source
 from manymatch_lab.checks import integer, suggest
@@ -34,6 +34,8 @@ from manymatch_lab.evaluate.posed_graph import PosedGraph, is_posed_graph, read_
 #: Scenes of a synthetic set.
 NUM_SCENES = 100
 
+# Pairs of a set of which at least one image must exist.
+_FIRST = 20
 _SYNTHETIC = "synthetic:"
 # What a record says of a pair.
 _ABOUT = ("name0", "name1", "scene", "bin")
@@ -331,6 +333,7 @@ def open_graphs(
     cache: object = None,
     memory_mb: int = 512,
     longest: tuple[int | None, int | None] = (None, None),
+    images: object = None,
 ) -> list[GraphReader]:
     """Open sets by what a user calls them, image sets once for every preset.
 
@@ -351,6 +354,8 @@ def open_graphs(
         As in `run_batch`.
     longest : (int or None, int or None)
         Working size of the first and of the second images in place of the sets' own.
+    images : path, optional
+        Folder of the images of lists of pairs, if they are not beside the list.
     """
     integer(k, "k", 1)
     if not specs:
@@ -372,17 +377,28 @@ def open_graphs(
     # A set that is named itself, maybe with settings, is not also one of those below a folder.
     places = {_place(one) for one in named}
     chosen = [one for one in below if _place(one) not in places] + named
-    images = [_resized(one.load(), longest) for one in chosen]
-    for dataset in images:
+    if images is not None:
+        place = as_folder(images, "images").absolute()
+        chosen = [
+            dataclasses.replace(one, options={**one.options, "images": place}) for one in chosen
+        ]
+    datasets = [_resized(one.load(), longest) for one in chosen]
+    for dataset in datasets:
         dataset.require_truth()
+        first = [path for pair in dataset.pairs[:_FIRST] for path in (pair.path0, pair.path1)]
+        if not any(path.is_file() for path in first):
+            raise ValueError(
+                f"images of {dataset.set_name} must be files, got {str(first[0])!r}, which is not "
+                "there; --images names the folder of the images of a list"
+            )
     refuse_namesakes([(source.representation, source.name) for source in sources])
-    refuse_namesakes([("", dataset.set_name) for dataset in images])
-    if images:
+    refuse_namesakes([("", dataset.set_name) for dataset in datasets])
+    if datasets:
         for preset in presets:
             matcher = Matcher(preset, device=device, offline=offline, cache=cache)
             # A missing package or missing weights concern all pairs.
             matcher.load()
-            sources += [ImageGraphs(dataset, matcher, k, memory_mb) for dataset in images]
+            sources += [ImageGraphs(dataset, matcher, k, memory_mb) for dataset in datasets]
     return sources
 
 

@@ -59,9 +59,9 @@ class Records:
 
 
 def read_records(folder: Path) -> tuple[dict[str, Any], list[Record]] | None:
-    """Read the header and the records of a folder; None if it has no run."""
+    """Read header and records of an evaluation; None if a folder has none, such as a batch."""
     header = read_run(folder)
-    if header is None:
+    if header is None or "source" not in header:
         return None
     rows = sorted(Run(folder, header, None, _COLUMNS).rows(), key=lambda row: row["index"])
     for name in ("format", "digest"):

@@ -171,8 +171,8 @@ class RunResult:
         """Read a run from its folder, or the first pairs of it."""
         place = local_path(folder, "run")
         found = read_records(place)
-        if found is None or "source" not in found[0]:
-            raise ValueError(f"run must be the folder of an evaluation, got {str(place)!r}")
+        if found is None:
+            raise ValueError(f"run must be a folder of manymatch eval, got {str(place)!r}")
         header, records = found
         return cls(place, header, [r for r in records if limit is None or r["index"] < limit])
 
@@ -491,7 +491,7 @@ def _error_range(record: Record) -> str:
     if "error" in record:
         return "could not be run"
     error = record["trials"][0]["error_deg"]
-    return "within 5°" if error < 5 else "5° to 20°" if error < 20 else "beyond"
+    return "within 5°" if error < 5 else "5° to 20°" if error < 20 else "over 20°"
 
 
 def run_sets(
