@@ -83,7 +83,7 @@ def test_match_images(tmp_path, arguments, without):
     pytest.importorskip("h5py")
     text = run("05_match_images.py", tmp_path, *arguments, without=without)
     assert "Solved" in text
-    assert "read from EXIF" in text
+    assert "px from EXIF" in text
     assert "matches.npz, report.html" in text
 
 

@@ -64,7 +64,7 @@ def test_result_is_printed_and_written(photos, tmp_path):
 def test_unknown_focal_lengths_are_found(photos, tmp_path):
     folder, _ = photos
     result = run(folder / "a.png", folder / "b.png", "--out", tmp_path, "--no-picture", *QUICK)
-    assert result.stdout.count("has an unknown focal length, to be found from the images") == 2
+    assert result.stdout.count("Both cameras: unknown focal length") == 1
     assert re.search(r"Focal length (found|assumed): \d+ ± \d+ px", result.stdout)
     two = (folder / "a.png", folder / "b.png", "--out", tmp_path, "--json", "--no-report", *QUICK)
     record = json.loads(run(*two, "--no-shared-focal", "--camera1", "unknown").stdout)

@@ -51,7 +51,7 @@ def test_unknown_camera():
     assert isinstance(found, ResolvedCamera)
     assert found.camera == Camera.unknown(1024, 768)
     assert found.origin == "found"
-    assert found.sentence.startswith("camera0 has an unknown focal length, to be found")
+    assert found.sentence.startswith("camera0: unknown focal length, ")
     upright = resolve_camera(None, None, (768, 1024), "camera1")
     assert upright.camera.params == (921.6, 383.5, 511.5)
 
@@ -74,7 +74,7 @@ def test_exif_is_a_narrow_prior(tmp_path):
     assert found.camera.focal_sigma == EXIF_SIGMA < Camera.unknown(*SIZE).focal_sigma
     assert (found.camera.width, found.camera.height) == SIZE
     assert found.origin == "exif"
-    assert found.sentence.startswith(f"camera0 is read from EXIF: focal length {focal:.0f} px")
+    assert found.sentence.startswith(f"camera0: focal length {focal:.0f} px from EXIF")
     assert resolve_camera(None, photograph(tmp_path / "b.jpg"), SIZE).origin == "found"
 
 

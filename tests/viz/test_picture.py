@@ -257,12 +257,14 @@ def test_every_match_is_drawn_and_counted(scene, estimate):
 @pytest.mark.parametrize("verdict", ["solved", "uncertain", "ambiguous"])
 def test_caption_agrees_with_the_verdict(scene, estimate, verdict):
     """Where the pose is ambiguous the caption says that others are not drawn."""
-    confidence = dataclasses.replace(assess(estimate), verdict=verdict, reason="It is so.")
+    several = with_alternatives(estimate)
+    unsure = dataclasses.replace(several, match_probability=0.9 * estimate.match_probability)
+    confidence = dataclasses.replace(assess(several), verdict=verdict, reason="It is so.")
     figure = plot_candidates(
         scene.graph,
         scene.size,
         scene.size,
-        estimate=with_alternatives(estimate),
+        estimate=unsure,
         confidence=confidence,
     )
     told = said(figure)

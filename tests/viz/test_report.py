@@ -355,8 +355,8 @@ def test_probabilities_are_those_of_the_matches(scene, estimate, tmp_path):
         expected = known.get(tuple(edge))
         assert (shown is None) == (expected is None)
         assert expected is None or abs(shown - expected) <= 5.1e-4
-    mean = 100 * estimate.match_probability.mean()
-    assert f"A match {mean:.0f} % " in page.text
+    mean = words.probability_text(estimate.match_probability.mean())
+    assert f"A match {mean} " in page.text
     plain = estimate_relative_pose(scene.graph, scene.camera0, scene.camera1, "hcm-mcm")
     page = report(tmp_path / "plain.html", scene, plain)
     assert page.data["probability"] is None
@@ -458,7 +458,7 @@ def test_notebook_shows_the_stage_in_its_own_frame(scene, estimate, confidence):
     assert failed.failure in page.text
 
 
-def test_notebook_output_is_small(confidence):
+def test_notebook_output_is_small():
     """For large images and many candidates."""
     rng = np.random.default_rng(0)
     points = rng.uniform(0, 3000, (6000, 2))
@@ -471,7 +471,7 @@ def test_notebook_output_is_small(confidence):
     # Two poses share the number of candidates.
     for number, candidates in ((0, 2000), (3, 1000)):
         several = with_alternatives(found, (0.1,) * number)
-        text = view(scene, several, images=(image, image), confidence=confidence)
+        text = view(scene, several, images=(image, image), confidence=assess(several))
         assert len(text) < 1_000_000
         _, page = frame(text)
         assert [picture.size for picture in embedded(page)] == [(900, 675)] * 2
@@ -522,13 +522,13 @@ def test_importing_the_report_imports_no_optional_package():
 
 def test_every_pose_has_its_own_matches_lines_and_numbers(scene, estimate, confidence, tmp_path):
     several = with_alternatives(estimate)
-    judged = dataclasses.replace(confidence, verdict="ambiguous", reason="It is so.")
+    judged = dataclasses.replace(assess(several), verdict="ambiguous", reason="It is so.")
     page = report(tmp_path / "r.html", scene, several, confidence=judged)
     content, graph = page.data, scene.graph
     assert len(content["alternatives"]) == 2
     ids = [np.array(side) for side in content["ids"]]
     cameras = scene.camera0, scene.camera1
-    said = ["57 % among the poses found.", "30 % among the poses found.", "12 % among the poses"]
+    said = [f"right with probability {share} %." for share in (57, 30, 12)]
     for k, (drawn, other) in enumerate(
         zip(content["alternatives"], several.alternatives, strict=True), start=1
     ):
@@ -564,18 +564,17 @@ def test_every_pose_has_its_own_matches_lines_and_numbers(scene, estimate, confi
     assert "More than one pose explains the matches. It is so. Pose Chosen pose" in page.text
     alone = report(tmp_path / "alone.html", scene, estimate, confidence=confidence)
     assert alone.data["alternatives"] == []
-    assert "among the poses found" not in alone.text
+    assert "Alternative" not in alone.text
     assert [a["name"] for a in alone.all("input")] == ["layer"] * 3
 
 
 def test_size_is_bounded_for_any_number_of_poses(monkeypatch, scene, estimate, tmp_path):
-    judged = assess(estimate)
     size = dataclasses.replace(report_module._FILE, edges=scene.graph.num_edges)
     monkeypatch.setattr(report_module, "_FILE", size)
     sizes = []
     for number in (0, 1, 3, 12):
         several = with_alternatives(estimate, (0.5 / max(number, 1),) * number)
-        page = report(tmp_path / "r.html", scene, several, confidence=judged)
+        page = report(tmp_path / "r.html", scene, several, confidence=assess(several))
         drawn = min(number, size.alternatives)
         assert len(page.data["alternatives"]) == drawn
         assert len(page.data["state"]) == scene.graph.num_edges // (1 + drawn)

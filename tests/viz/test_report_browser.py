@@ -467,7 +467,7 @@ def contrast(browser, selector):
 def ambiguous(browser, scene, estimate, tmp_path):
     """A page with two alternatives, and the estimate that has them."""
     several = with_alternatives(estimate)
-    confidence = dataclasses.replace(assess(estimate), verdict="ambiguous", reason="A reason.")
+    confidence = dataclasses.replace(assess(several), verdict="ambiguous", reason="A reason.")
     image = np.full((scene.size[1], scene.size[0], 3), 70, np.uint8)
     result = made_result(scene, several, images=(image, image), confidence=confidence)
     path = result.report(tmp_path / "r.html")
@@ -537,7 +537,7 @@ def test_poses_can_be_flipped_with_the_keyboard(ambiguous):
 
 def test_ambiguous_result_fits_into_its_frame(browser, scene, estimate, tmp_path):
     several = with_alternatives(estimate)
-    confidence = dataclasses.replace(assess(estimate), verdict="ambiguous", reason=20 * "Why ")
+    confidence = dataclasses.replace(assess(several), verdict="ambiguous", reason=20 * "Why ")
     image = np.full((480, 640, 3), 90, np.uint8)
     result = made_result(scene, several, images=(image, image), confidence=confidence)
     cell = result._repr_html_()
@@ -548,4 +548,4 @@ def test_ambiguous_result_fits_into_its_frame(browser, scene, estimate, tmp_path
     assert read("document.documentElement.scrollHeight <= innerHeight")
     assert read("document.querySelectorAll('input[name=pose]').length") == 2
     read("document.querySelectorAll('input[name=pose]')[1].click()")
-    assert "30 % among the poses found" in read("said.textContent")
+    assert "right with probability 30 %" in read("said.textContent")

@@ -304,7 +304,7 @@ def result_row(
     estimate, confidence = result.estimate, result.confidence
     usable = trusted(estimate, confidence)
     names, priors = (pair.name0, pair.name1), [one.camera for one in cameras]
-    known = {**vars(confidence), **estimate.to_row()}
+    known = {**vars(confidence), **result.answer.to_row()}
     row: dict[str, Any] = {
         "index": index,
         "name0": pair.name0,

@@ -50,7 +50,7 @@ def run(
     and infrared, maps and photographs from above. overlay.html compares the two with a slider, by
     blinking or blended. The threshold is 3 px unless it is given.
 
-    Exit codes: 0 with a homography, 1 without one, 2 if the input is bad or the result cannot be
+    Exit codes: 0 if the images match, 1 if not, 2 if the input is bad or the result cannot be
     written (it is printed all the same).
     """
     choice(model, "--model", PLANAR_MODELS)

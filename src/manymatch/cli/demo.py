@@ -98,8 +98,8 @@ def _summary(result: MatchResult, own: float, rank_one: float) -> str:
     if rank_one < _RIGHT_DEG:
         return "Both ways find the pose with these settings."
     first = {tuple(edge) for edge in result.graph.up_to_rank(1).edges.tolist()}
-    beyond = sum(tuple(match) not in first for match in result.estimate.matches.tolist())
-    resolved = count(len(result.estimate.matches), "resolved match", "resolved matches")
+    beyond = sum(tuple(match) not in first for match in result.matches.tolist())
+    resolved = count(len(result.matches), "resolved match", "resolved matches")
     return (
         f"Taking each keypoint's best match gives a wrong pose here; keeping several candidates "
         f"gives the right one: {beyond:,} of the {resolved} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,8 +74,8 @@ def run(
 ) -> None:
     """Find the relative pose of two images and their one-to-one matches.
 
-    Exit codes: 0 with a pose, 1 without one, 2 if the input is bad or the result cannot be written
-    (it is printed all the same).
+    Exit codes: 0 if the images match, 1 if not, 2 if the input is bad or the result cannot be
+    written (it is printed all the same).
     """
     names = image_names(image0, image1, images)
     chosen = check_formats(flags.split_list(formats), names, "names of images")
@@ -101,6 +102,8 @@ def run(
 
     def show(written: dict[str, Path]) -> None:
         _print(result)
+        if result.homography is not None:
+            print_plain(f"\nNext: manymatch align {shlex.join([str(image0), str(image1)])}")
         print_files(written)
         if written and earlier not in ((), result.names):
             print_plain(f"They replace the result of {' and '.join(earlier)}.")

@@ -11,7 +11,7 @@ from manymatch.cli.console import Json, check_file, deliver, print_plain
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.estimate.many import PROBLEMS
-from manymatch.estimate.words import estimate_sentences
+from manymatch.estimate.words import NOTHING, estimate_sentences
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import load_graph, write_matches_npz
 from manymatch.io.files import output_folder, whole_files, write_text
@@ -76,8 +76,8 @@ def run(
 ) -> None:
     """Estimate a pose, a matrix or a transform from candidates of your own.
 
-    Exit codes: 0 with a result, 1 if there is none, 2 if the input is bad or the result cannot be
-    written (it is printed all the same).
+    Exit codes: 0 with a result, 1 if there is none or nothing matches, 2 if the input is bad or the
+    result cannot be written (it is printed all the same).
     """
     choice(problem, "--problem", PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
@@ -99,6 +99,9 @@ def run(
     function = PROBLEMS[problem].estimate
     estimate = function(candidates, *arguments, config.method, config.options, **keywords)
     confidence = assess(estimate)
+    success = confidence.verdict not in NOTHING
+    if estimate.success and not success:
+        estimate = estimate.refused(confidence.reason)
     how = {
         "problem": problem,
         **({"model": model} if model else {}),
@@ -142,7 +145,7 @@ def run(
         if written:
             print_plain(f"Written: {', '.join(map(str, written.values()))}")
 
-    deliver(write, show, record if as_json else None, success=estimate.success)
+    deliver(write, show, record if as_json else None, success=success)
 
 
 def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

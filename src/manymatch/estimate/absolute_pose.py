@@ -230,6 +230,7 @@ def _error(pair: PreparedPair, model: CoreModel, base: CoreModel) -> FloatArray:
 ABSOLUTE_POSE = GeometricProblem(
     name="absolute",
     noun="pose",
+    limit="within 5° and 5 % of the depth",
     estimate=estimate_absolute_pose,
     result=AbsolutePoseEstimate,
     core="estimate_absolute_pose",

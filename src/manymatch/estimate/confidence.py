@@ -16,6 +16,7 @@ import numpy as np
 
 from manymatch import _core
 from manymatch._validate import FloatArray, count, read_only, refusal
+from manymatch.estimate.homography import HomographyEstimate, estimate_homography
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.relative_pose import RelativePoseEstimate, sampson_distances
 from manymatch.estimate.result import Estimate, plain
@@ -26,30 +27,42 @@ from manymatch.estimate.uncertainty import (
     planarity,
     pose_covariance,
 )
-from manymatch.estimate.words import angle, confidence_rows, probability_text, verdict_sentence
+from manymatch.estimate.words import (
+    RELIABLE,
+    angle,
+    confidence_rows,
+    probability_text,
+    verdict_sentence,
+)
 from manymatch.geometry.pose import RelativePose
 from manymatch.options import AUTO, core_options, num_threads
 
 if TYPE_CHECKING:
     from manymatch.estimate.problem import GeometricProblem
 
-Verdict: TypeAlias = Literal["solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"]
+Verdict: TypeAlias = Literal[
+    "solved", "likely", "uncertain", "ambiguous", "degenerate", "planar", "no match", "failed"
+]
 
 # A pose is right if rotation and direction of translation are off by less than this.
 ERROR_LIMIT_DEG = 5.0
 # Least probabilities of the verdicts "likely" and "solved".
 LIKELY, SOLVED = 0.65, 0.9
+# If the geometry is right with a smaller probability than this, the verdict is "no match".
+NO_MATCH = 0.2
 # Least probability of all other poses, beside the chosen one, for the verdict "ambiguous".
 AMBIGUOUS = 1.0 - LIKELY
 # The matches determine a pose if its error is below the limit with at least this probability.
 DETERMINED = LIKELY
 # Share of the matches that a rotation has to explain for the pose to count as degenerate.
 DEGENERATE_SHARE = 0.9
+# A homography is tried if a plane explains this share of the matches and their rays meet at this
+# angle or more (with less parallax everything looks flat), with this threshold in thresholds of
+# the pose.
+PLANAR_SHARE, PLANAR_PARALLAX_DEG, PLANAR_THRESHOLD = 0.65, 2.0, 2.0
 # Most iterations and most refined seeds of the second search, which also has at most half of the
 # iterations of the estimate. A longer one tells less: it ends in the same wrong optimum.
 SECOND_ITERATIONS, SECOND_POOL = 500, 10
-# The claimed standard deviations times this, in the probability that the error is below the limit.
-_DEVIATION_SCALE = 0.5
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches,
 # and its log-odds rise by one for each further share of the second number.
 _EVEN_SHARE, _SHARE_SCALE = 0.93, 0.03
@@ -58,6 +71,8 @@ _FEW_NATS = 5.0
 # Poses that differ by this many degrees count half as one.
 _SAME_DEG = 3.0
 _STREAM = 0x6D61746368
+# For other problems than a relative pose: errors over those that the covariance claims.
+_MODEL_DEVIATION_SCALE = 0.5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,11 +83,13 @@ class Confidence:
 
     Attributes
     ----------
-    verdict : {"solved", "likely", "uncertain", "ambiguous", "degenerate", "failed"}
+    verdict : str
         "solved" and "likely": right with a probability of at least 0.9 and 0.65. "ambiguous": a
         second pose explains the matches nearly as well. "degenerate": the geometry is right, but
-        the matches leave the rotation, the direction of translation or both open. "failed": there
-        is no pose. "uncertain": none of these.
+        the matches leave the rotation, the direction of translation or both open. "planar": the
+        images match and show something flat, which leaves the pose open; `homography` maps one to
+        the other. "no match": no more matches agree than chance would give. "failed": there is no
+        pose. "uncertain": none of these.
     reason : str
         The verdict's reason, one sentence.
     num_matches : int
@@ -80,6 +97,12 @@ class Confidence:
     pose_probability : float
         Probability that rotation and direction of translation are off by less than 5 degrees; 0
         for matches at five places or fewer, and without a pose.
+    rotation_probability, translation_probability : float
+        The same for the rotation alone and for the direction of translation alone.
+    alternative_probabilities : tuple of float
+        The same for each of `Estimate.alternatives`.
+    homography : (3, 3) float64 ndarray or None
+        If the verdict is "planar": the map between pixels, ``x1 ~ H x0`` with ``H[2, 2] = 1``.
     parallax_deg, low_parallax : float and bool
         Median angle between the rays of a match in degrees, NaN without matches, and whether that
         is too little for a direction of translation.
@@ -122,6 +145,10 @@ class Confidence:
     noise_px: float
     problem: str = "relative"
     error_sd: float = math.nan
+    rotation_probability: float = math.nan
+    translation_probability: float = math.nan
+    alternative_probabilities: tuple[float, ...] = ()
+    homography: FloatArray | None = None
 
     def __str__(self) -> str:
         rows = [f"  {name:<20}{value:<10} {text}" for name, value, text in confidence_rows(self)]
@@ -165,6 +192,12 @@ def assess(estimate: Estimate) -> Confidence:
         raise refusal("estimate", "an Estimate", estimate)
     known = evidence(estimate)
     verdict, reason = _judge(estimate, known)
+    homography = None
+    if verdict not in (*RELIABLE, "failed") and (plane := _homography(estimate, known)) is not None:
+        homography, matches = plane.homography, count(len(plane.matches), "match", "matches")
+        verdict = "planar"
+        flat = "but what they show is flat, which leaves the pose open; a homography fits"
+        reason = f"The images match ({matches}), {flat}."
     shape, spread, noise = known.shape, known.spread, estimate.length("noise")
     return Confidence(
         verdict=verdict,
@@ -183,18 +216,29 @@ def assess(estimate: Estimate) -> Confidence:
         noise_px=noise if math.isfinite(noise) else spread.noise,
         problem=estimate.problem,
         error_sd=spread.error_sd,
+        rotation_probability=known.geometry * (1.0 - known.rival.turned) * known.rotation_accurate,
+        translation_probability=(
+            known.geometry * (1.0 - known.rival.moved) * known.translation_accurate
+        ),
+        alternative_probabilities=tuple(
+            known.geometry * known.accurate * other.probability for other in estimate.alternatives
+        ),
+        homography=homography,
     )
 
 
 class Rival(NamedTuple):
     """The likeliest other pose: its probability, and its distance from the chosen one.
 
-    `any` is the probability that any of the other poses is the right one.
+    `any` is the probability that any of the other poses is the right one, `turned` and `moved` that
+    of one with another rotation or another direction of translation.
     """
 
-    probability: float
-    apart_deg: float
-    any: float
+    probability: float = 0.0
+    apart_deg: float = 0.0
+    any: float = 0.0
+    turned: float = 0.0
+    moved: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -218,6 +262,16 @@ class Evidence:
         """Probability that the model is right."""
         return self.geometry * (1.0 - self.rival.any) * self.accurate
 
+    @property
+    def rotation_accurate(self) -> float:
+        """Probability that the error of a right rotation is below the limit."""
+        return _below_limit(math.degrees(self.spread.rotation_sd), ERROR_LIMIT_DEG)
+
+    @property
+    def translation_accurate(self) -> float:
+        """Probability that the error of a right direction of translation is below the limit."""
+        return _below_limit(math.degrees(self.spread.translation_sd), ERROR_LIMIT_DEG)
+
 
 def evidence(estimate: Estimate) -> Evidence:
     """Collect what the probability of a model follows from."""
@@ -227,7 +281,7 @@ def evidence(estimate: Estimate) -> Evidence:
         if isinstance(estimate, RelativePoseEstimate):
             nothing = np.full((5, 5), math.nan)
             spread = Covariance(nothing, rotation_sd=math.inf, translation_sd=math.inf)
-        return Evidence(0, Planarity(), spread, np.zeros(0), 0.0, Rival(0.0, 0.0, 0.0), 0.0)
+        return Evidence(0, Planarity(), spread, np.zeros(0), 0.0, Rival(), 0.0)
     problem = PROBLEMS[estimate.problem].of(pair)
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
     second = second_search(estimate)
@@ -299,7 +353,7 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
         apart = ERROR_LIMIT_DEG * error * min(1.0, 1.0 / max(spread.error_sd, 1e-9))
     rivals = [other.probability for other in estimate.alternatives]
     rival = Rival(max(rivals, default=0.0), 0.0, min(sum(rivals), 1.0))
-    return Planarity(), spread, rival, _below_limit(spread.error_sd), apart
+    return Planarity(), spread, rival, _below_limit(_MODEL_DEVIATION_SCALE * spread.error_sd), apart
 
 
 def second_search(estimate: Estimate) -> Any:
@@ -369,22 +423,24 @@ def likeliest_rival(estimate: Estimate, pose: RelativePose, shape: Planarity) ->
     number of its matches in the whole graph.
     """
     found = [
-        (other.probability, max(angles_deg(other.model.R, other.model.t, pose)))
+        (other.probability, *angles_deg(other.model.R, other.model.t, pose))
         for other in estimate.alternatives
         if isinstance(other.model, RelativePose)
     ]
-    rivals = [(p, apart) for p, apart in found if apart >= ERROR_LIMIT_DEG]
-    left = 1.0 - min(sum(p for p, _ in rivals), 1.0)
     second = None if estimate.method == "auto" else shape.second
-    if second is not None and max(angles_deg(*second, pose)) >= ERROR_LIMIT_DEG:
+    if second is not None:
         pair, options = estimate._pair, estimate.options  # noqa: SLF001
         points = pair.x0, pair.x1, pair.edges, pair.eps
         cardinality = _core.score(*points, options.q, options.delta, *second)[1]
         share = cardinality / max(estimate.cardinality, 1)
         probability = logistic((share - _EVEN_SHARE) / _SHARE_SCALE)
-        rivals.append((probability, max(angles_deg(*second, pose))))
-        left *= 1.0 - probability
-    return Rival(*max(rivals, default=(0.0, 0.0)), 1.0 - left)
+        found.append((probability, *angles_deg(*second, pose)))
+    apart = [(p, max(angles)) for p, *angles in found if max(angles) >= ERROR_LIMIT_DEG]
+    totals = (
+        sum(p for p, *angles in found if max(angles[part]) >= ERROR_LIMIT_DEG)
+        for part in (slice(2), slice(1), slice(1, 2))
+    )
+    return Rival(*max(apart, default=(0.0, 0.0)), *(min(total, 1.0) for total in totals))
 
 
 def accuracy(spread: Covariance) -> float:
@@ -394,7 +450,7 @@ def accuracy(spread: Covariance) -> float:
 
 
 def _below_limit(deviation: float, limit: float = 1.0) -> float:
-    return -math.expm1(-1.0 / max(_DEVIATION_SCALE * deviation / limit, 1e-6) ** 2)
+    return -math.expm1(-1.0 / max(deviation / limit, 1e-6) ** 2)
 
 
 def angles_deg(R: FloatArray, t: FloatArray, pose: RelativePose) -> tuple[float, float]:
@@ -424,7 +480,12 @@ def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
         return "failed", f"No {noun} was found: {estimate.failure.rstrip('.')}."
     if known.places <= size:
         few = f"The number of distinct matches is {known.places}"
-        return "uncertain", f"{few}, and a {noun} can be fitted to any {size}."
+        most = 2 * len(estimate.matches) >= estimate.inliers.size
+        verdict: Verdict = "uncertain" if most else "no match"
+        return verdict, f"{few}, and a {noun} can be fitted to any {size}."
+    agree = f"{count(len(estimate.matches), 'match', 'matches')} agree on one {noun}"
+    if known.geometry < NO_MATCH:
+        return "no match", f"{agree}, no more than chance would give."
     if known.geometry >= LIKELY:
         if pose and (pose.low_parallax or known.shape.rotation >= DEGENERATE_SHARE):
             return "degenerate", (
@@ -435,14 +496,31 @@ def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
             hardly = f"The matches hardly determine the {noun}."
             return "degenerate", _determined(known.spread) if pose else hardly
         if other.any >= AMBIGUOUS:
-            such = f", such as one {angle(other.apart_deg)} from this one," if pose else ""
-            sure = probability_text(other.any)
-            return "ambiguous", f"Another {noun}{such} is right instead with probability {sure}."
-    agree = f"{count(len(estimate.matches), 'match', 'matches')} agree on one {noun}, which is"
-    sure = f"right with probability {probability_text(known.right)}"
-    if known.right >= LIKELY:
-        return ("solved" if known.right >= SOLVED else "likely"), f"{agree} {sure}."
-    return "uncertain", f"{agree} only {sure}."
+            which = f", {angle(other.apart_deg)} away," if pose else ""
+            theirs = probability_text(known.geometry * known.accurate * other.probability)
+            return "ambiguous", (
+                f"The matches fit more than one {noun}: this one is right ({problem.limit}) with "
+                f"probability {probability_text(known.right)}, another{which} with {theirs}."
+            )
+    sure = f"right ({problem.limit}) with probability {probability_text(known.right)}"
+    if known.right < LIKELY:
+        return "uncertain", f"{agree}, which is only {sure}."
+    return ("solved" if known.right >= SOLVED else "likely"), f"{agree}, which is {sure}."
+
+
+def _homography(estimate: Estimate, known: Evidence) -> HomographyEstimate | None:
+    """Return the homography between images of a plane; None if it cannot be relied on either."""
+    if (
+        not isinstance(estimate, RelativePoseEstimate)
+        or estimate.parallax_deg < PLANAR_PARALLAX_DEG
+    ):
+        return None
+    if not known.shape.plane >= PLANAR_SHARE or known.shape.rotation >= DEGENERATE_SHARE:
+        return None
+    options = estimate.options.replace(threshold_px=PLANAR_THRESHOLD * estimate.threshold_px)
+    method: Any = estimate.method
+    found = estimate_homography(estimate._pair.graph, method, options)  # noqa: SLF001
+    return found if assess(found).verdict in RELIABLE else None
 
 
 def _determined(spread: Covariance) -> str:

@@ -187,6 +187,8 @@ class GeometricProblem(Generic[E_co]):
     ----------
     name, noun, clause : str
         As in `Estimate.problem`, what a model is called, and a clause for models without words.
+    limit : str
+        What error counts as right, in words.
     estimate, result : callable and type
         The public function, and the subclass of `Estimate` that it returns.
     core : str
@@ -229,6 +231,7 @@ class GeometricProblem(Generic[E_co]):
     match_coefficients: tuple[float, ...]
     model_coefficients: tuple[float, ...]
     clause: str = ""
+    limit: str = "within 3 thresholds"
     chart: Chart | None = None
     open: Callable[[PreparedPair, Any], str] = lambda _pair, _result: ""
     own: Callable[[PreparedPair, Any, dict[str, Any]], dict[str, Any]] = lambda *_: {}

@@ -347,6 +347,7 @@ def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose) -> 
 RELATIVE_POSE = GeometricProblem(
     name="relative",
     noun="pose",
+    limit="within 5°",
     estimate=estimate_relative_pose,
     result=RelativePoseEstimate,
     core="estimate_relative_pose",

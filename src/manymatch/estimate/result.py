@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -155,6 +155,22 @@ class Estimate:
             f"{name}({self.method}: {model}; {count(self.inliers.size, 'candidate')} -> "
             f"{count(self.num_inliers, 'inlier')} -> "
             f"{count(self.cardinality, 'match', 'matches')}; {effort})"
+        )
+
+    def refused(self, reason: str) -> Self:
+        """Return the estimate without model, inliers and matches, as if the search had failed."""
+        return dataclasses.replace(
+            self,
+            success=False,
+            failure=reason,
+            model=None,
+            inliers=read_only(np.zeros_like(self.inliers)),
+            matches=self.matches[:0],
+            match_probability=None,
+            hcm=0.0,
+            cardinality=0,
+            num_inliers=0,
+            alternatives=(),
         )
 
     def length(self, name: str) -> float:

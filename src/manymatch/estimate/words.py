@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 #: Verdicts on a pose that can be relied on. For other verdicts, statements that only hold if the
 #: pose is right are left out, such as how many of the matches are.
 RELIABLE = ("solved", "likely")
+#: Verdicts without a result: no pose is described, and no match is drawn.
+NOTHING = ("no match", "failed")
 # First sentence of a page about a pose with another verdict.
 _SHORTCOMINGS = {
     "ambiguous": "More than one pose explains the matches.",
     "degenerate": "The pose is not fully determined.",
+    "planar": "The images match, but what they show is flat.",
 }
 #: Headings of `comparison_rows`; the last one only where the true pose is known.
 COMPARISON_HEADINGS = ("system", "candidates", "inliers", "matches", "rotation °", "pose error °")
@@ -43,7 +46,6 @@ _NO_TURN_DEG = 0.05
 _VAGUE = 0.1
 # From here on, a turn to the left is nearly one to the right.
 _HALF_TURN_DEG = 179.5
-_AXES = ("horizontal", "vertical", "the viewing direction")
 # What a positive and a negative turn about x (right), y (down) and z (forward) do to the view.
 _TURNS = (("up", "down"), ("to the right", "to the left"), ("clockwise", "counter-clockwise"))
 _MOVES = (("to the right", "to the left"), ("down", "up"), ("forward", "backward"))
@@ -107,19 +109,25 @@ def focal_sentences(estimate: Estimate, confidence: Confidence | None = None) ->
         return [f"{name} with this pose: {values}."]
     if estimate.focal_determined:
         return [f"{name} found: {values} (from the {images.rsplit(' ', 1)[0]})."]
-    # A focal length from EXIF is good even if the images do not determine it.
+    if not _vague(estimate):
+        return [f"{name} as given: {values}. The {images} not determine {it} better."]
+    only = "and the pose is only as good as that"
+    return [f"{name} assumed: {values}. The {images} not determine {it}, {only}."]
+
+
+def _vague(estimate: PoseEstimate) -> bool:
+    """Whether a focal length is known so badly that it leaves much of the pose open."""
     deviations = zip(estimate.focal_sd_px, estimate.cameras, strict=True)
-    vague = any(sd > _VAGUE * camera.focal for sd, camera in deviations)
-    only = ", and the pose is only as good as that" if vague else ""
-    return [f"{name} assumed: {values}. The {images} not determine {it}{only}."]
+    return any(sd > _VAGUE * camera.focal for sd, camera in deviations)
 
 
-def _alternative_sentence(other: Alternative, problem: GeometricProblem[Any]) -> str:
+def _alternative_sentence(
+    other: Alternative, probability: float, problem: GeometricProblem[Any]
+) -> str:
     """Return another model of an estimate in one sentence, with its probability and matches."""
-    share = f"{probability_text(other.probability)} among those found"
     matches = count(len(other.matches), "match", "matches")
     said = f"another {problem.noun}" if problem.clause else _described(other.model)
-    return f"Or {said} ({share}, {matches})."
+    return f"Or {said} ({probability_text(probability)}, {matches})."
 
 
 def _described(model: Any) -> str:
@@ -137,16 +145,13 @@ def _described(model: Any) -> str:
     return f"points 0 are {scaled}{turned} and moved by {_triple(model[:3, 3])} onto points 1"
 
 
-def chosen_share(estimate: Estimate) -> float:
-    """Return the probability of the chosen model among those found."""
-    return max(0.0, 1.0 - sum(other.probability for other in estimate.alternatives))
-
-
 def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]]:
     """Return what a page about a pose says first, and the sentences below it.
 
     A pose that cannot be relied on comes after its shortcoming.
     """
+    if confidence.verdict == "no match":
+        return "The images do not match.", [confidence.reason]
     said = model_sentence(estimate, confidence)
     if not isinstance(estimate.model, RelativePose):
         return said, []
@@ -154,6 +159,8 @@ def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]
     if confidence.verdict in RELIABLE:
         return said, [confidence.reason, *focal]
     first = _SHORTCOMINGS.get(confidence.verdict, "The pose is uncertain.")
+    if confidence.verdict == "planar":
+        return first, [confidence.reason]
     return first, [confidence.reason, f"Best guess: {said[0].lower()}{said[1:]}", *focal]
 
 
@@ -164,32 +171,36 @@ def camera_centre(pose: RelativePose) -> FloatArray:
 
 
 def describe_rotation(pose: RelativePose) -> str:
-    """Describe how camera 1 is turned: "turned 23.4° to the left about an axis close to vertical".
+    """Describe how camera 1 is turned: "turned 23.4° to the left, axis (0.02, -0.99, 0.12)".
 
-    Clockwise is as seen by somebody who stands behind the camera.
+    The axis is in the frame of camera 0; the turn is right-handed about it. Clockwise is as seen by
+    somebody who stands behind the camera.
     """
     angle_deg = pose.angle_deg
     if angle_deg < _NO_TURN_DEG:
         return "not turned"
     # The camera turns by the transpose of R, which turns about the same axis the other way.
     axis = -pose.axis
-    nearest = int(np.argmax(np.abs(axis)))
-    close = abs(float(axis[nearest])) >= _CLOSE
-    about = f"about an axis close to {_AXES[nearest]}" if close else "about a slanted axis"
-    if angle_deg >= _HALF_TURN_DEG:
-        return f"turned half around ({angle_deg:.1f}°) {about}"
-    side = _direction(axis, _TURNS)
-    return f"turned {angle_deg:.1f}° {f'{side} {about}' if close else f'{about}, {side}'}"
+    side = "half around" if angle_deg >= _HALF_TURN_DEG else _direction(axis, _TURNS)
+    return f"turned {angle_deg:.1f}° {side}, axis {_unit_vector(axis)}"
 
 
 def describe_translation(pose: RelativePose) -> str:
-    """Describe in which direction camera 1 stands, such as "moved mostly to the right and up"."""
-    return f"moved {_direction(camera_centre(pose), _MOVES)}"
+    """Describe where camera 1 stands, such as "moved to the right, direction (0.99, -0.10, 0.05)".
+
+    The direction is in the frame of camera 0.
+    """
+    centre = camera_centre(pose)
+    return f"moved {_direction(centre, _MOVES)}, direction {_unit_vector(centre)}"
 
 
 def describe_pose(pose: RelativePose) -> str:
     """Describe rotation and translation in one phrase whose subject is camera 1."""
-    return f"{describe_rotation(pose)}, {describe_translation(pose)}"
+    return f"{describe_rotation(pose)}, and {describe_translation(pose)}"
+
+
+def _unit_vector(vector: FloatArray) -> str:
+    return f"({', '.join(f'{value:z.2f}' for value in vector)})"
 
 
 def _triple(vector: FloatArray) -> str:
@@ -216,7 +227,8 @@ def matches_text(estimate: Estimate, confidence: Confidence | None = None) -> st
     probability = estimate.match_probability
     if probability is None or probability.size == 0 or not _relied_on(confidence):
         return text
-    return f"{text} ({round(float(probability.sum())):,} expected to be right)"
+    right = round(float(probability.sum()))
+    return text if right == len(probability) else f"{text} ({right:,} expected to be right)"
 
 
 def _relied_on(confidence: Confidence | None) -> bool:
@@ -255,21 +267,22 @@ def estimate_sentences(
     If the verdict is "ambiguous", every alternative has a sentence.
     """
     said = [] if confidence is None else [verdict_sentence(confidence)]
-    # The reason of the verdict "failed" already says that there is no pose.
-    if confidence is None or estimate.success:
+    numbers = [keypoints_text(graph), count(graph.num_edges, "candidate")]
+    # The reasons of these verdicts already say that there is no pose.
+    nothing = confidence is not None and confidence.verdict in NOTHING
+    if confidence is None or confidence.verdict not in (*NOTHING, "planar"):
         focal = focal_sentences(estimate, confidence)
         said += [model_sentence(estimate, confidence), *focal]
     if confidence is not None and confidence.verdict == "ambiguous":
         problem = PROBLEMS[estimate.problem]
-        said += [_alternative_sentence(other, problem) for other in estimate.alternatives]
-    numbers = [
-        keypoints_text(graph),
-        count(graph.num_edges, "candidate"),
-        count(estimate.num_inliers, "inlier"),
-        matches_text(estimate, confidence),
-    ]
-    measured = threshold_text(estimate)
-    return [*said, f"{', '.join(numbers)}{measured and f'; {measured}'}."]
+        both = zip(estimate.alternatives, confidence.alternative_probabilities, strict=True)
+        said += [_alternative_sentence(*other, problem) for other in both]
+    if not nothing:
+        inliers = count(estimate.num_inliers, "inlier")
+        numbers += [inliers, matches_text(estimate, confidence)]
+    measured = "" if nothing else threshold_text(estimate)
+    text = f"{', '.join(numbers)}{measured and f'; {measured}'}"
+    return [*said, f"Method {estimate.method}: {text}."]
 
 
 def noise_text(estimate: Estimate) -> str:
@@ -314,19 +327,20 @@ def keypoints_text(graph: AssociationGraph) -> str:
 def confidence_rows(
     confidence: Confidence, estimate: Estimate | None = None
 ) -> list[tuple[str, str, str]]:
-    """Return name, value and explanation of the numbers behind a verdict; none for "failed"."""
-    if confidence.verdict == "failed":
+    """Return name, value and explanation of the numbers behind a verdict; none without a result."""
+    if confidence.verdict in NOTHING:
         return []
     name = "Pose" if confidence.problem in ("relative", "absolute") else "Model"
-    rows = [(name, probability_text(confidence.pose_probability), "probability to be right")]
+    right = f"probability to be right ({PROBLEMS[confidence.problem].limit})"
+    rows = [(name, probability_text(confidence.pose_probability), right)]
     if estimate is not None and estimate.match_probability is not None and _relied_on(confidence):
         mean = float(estimate.match_probability.mean()) if len(estimate.matches) else math.nan
-        rows.append(("A match", _percent(mean), "mean probability to be right"))
+        rows.append(("A match", probability_text(mean), "mean probability to be right"))
     if confidence.problem == "relative":
         rows += _pose_rows(confidence)
-    if estimate is not None and (focal := focal_texts(estimate)):
-        explained = "assumed, not known"
-        if getattr(estimate, "focal_determined", False):
+    if isinstance(estimate, PoseEstimate) and (focal := focal_texts(estimate)):
+        explained = "assumed, not known" if _vague(estimate) else "as given"
+        if estimate.focal_determined:
             explained = "found from the images" if _relied_on(confidence) else "with this pose"
         rows.append(("Focal length", " and ".join(focal.values()), explained))
     noise = "" if estimate is None else noise_text(estimate)
@@ -343,10 +357,14 @@ def _pose_rows(confidence: Confidence) -> list[tuple[str, str, str]]:
     low = ", which is low" if confidence.low_parallax else ""
     explained = f"median angle between the rays of a match{low}"
     rows = [("Parallax", _number(confidence.parallax_deg, ".2f", "°"), explained)]
-    deviations = confidence.rotation_sd_deg, confidence.translation_sd_deg
-    for name, deviation in zip(("Rotation", "Direction of motion"), deviations, strict=True):
+    for name, deviation, probability in (
+        ("Rotation", confidence.rotation_sd_deg, confidence.rotation_probability),
+        ("Direction of motion", confidence.translation_sd_deg, confidence.translation_probability),
+    ):
         known = math.isfinite(deviation)
-        explained = "standard deviation" if known else "the matches do not determine it"
+        explained = f"standard deviation; right with probability {probability_text(probability)}"
+        if not known:
+            explained = "the matches do not determine it"
         rows.append((name, f"±{angle(deviation)}" if known else "unknown", explained))
     rows.append(("One plane", _percent(confidence.planar), "of the matches lie on it"))
     explained = "of the matches agree with a rotation alone"
@@ -383,13 +401,12 @@ def _two_digits(value: float) -> str:
 
 
 def probability_text(probability: float) -> str:
-    """Return a probability in percent, which is not rounded to a certainty."""
+    """Return a probability in percent; nothing is called certain or impossible."""
     if not math.isfinite(probability):
         return "unknown"
-    percent = min(100.0, max(0.0, 100.0 * probability))
-    if 0.0 < percent < 1.0:
+    if probability < 0.01:
         return "less than 1 %"
-    return "more than 99 %" if 99.0 < percent < 100.0 else f"{percent:.0f} %"
+    return "more than 99 %" if probability > 0.99 else f"{100.0 * probability:.0f} %"
 
 
 def _percent(share: float) -> str:

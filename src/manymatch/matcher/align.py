@@ -50,7 +50,7 @@ class Alignment(PairResult):
     @property
     def homography(self) -> FloatArray | None:
         """The homography of the estimate; None where none was found."""
-        return self.estimate.homography
+        return self.answer.homography
 
     def _own_lines(self) -> list[str]:
         if not self.success:
@@ -77,10 +77,10 @@ class Alignment(PairResult):
 
     def signed_homography(self) -> FloatArray:
         """Return the homography with the sign that makes third coordinates positive at matches."""
-        H = self.estimate.homography
+        H = self.answer.homography
         if H is None:
-            raise ValueError(f"there is no homography to warp with: {self.estimate.failure}")
-        points = self.graph.points0[self.estimate.matches[:, 0]]
+            raise ValueError(f"there is no homography to warp with: {self.answer.failure}")
+        points = self.graph.points0[self.answer.matches[:, 0]]
         return H if np.median(points @ H[2, :2] + H[2, 2]) > 0.0 else -H
 
     def report(self, path: str | os.PathLike[str], command: str | None = None) -> Path:
@@ -100,7 +100,7 @@ class Alignment(PairResult):
             "images": list(self.names),
             "sizes": [list(image.shape[1::-1]) for image in self.images],
             "homography": None,
-            **self.estimate.to_dict(),
+            **self.answer.to_dict(),
             "covered": self.covered() if self.success else None,
             "confidence": self.confidence.to_dict(),
             "notes": list(self.notes),

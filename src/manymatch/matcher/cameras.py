@@ -101,6 +101,14 @@ def resolve_camera(
     return ResolvedCamera(found, origin, f"{name} is {words}: {found.model}, {focal}.")
 
 
+def camera_sentences(first: ResolvedCamera, second: ResolvedCamera) -> list[str]:
+    """Return where the cameras of a pair come from; one sentence if it is the same for both."""
+    both = [first.sentence.removeprefix("camera0"), second.sentence.removeprefix("camera1")]
+    if both[0] != both[1]:
+        return [first.sentence, second.sentence]
+    return [f"Both cameras{both[0].replace(' is ', ' are ', 1)}"]
+
+
 def check_camera(camera: object, name: str) -> None:
     """Check a camera argument as far as possible without an image; None is valid."""
     if isinstance(camera, str | os.PathLike) and _is_colmap(located(camera)):
@@ -163,14 +171,12 @@ def _uncalibrated(
 ) -> ResolvedCamera:
     """Make the camera of an image for which none was given."""
     known = None if image_path is None else exif_focal(image_path)
-    taken = "the principal point is taken at the centre, without distortion."
+    taken = "principal point at the centre, no distortion."
     if known is None:
-        sentence = f"{name} has an unknown focal length, to be found from the images; {taken}"
+        sentence = f"{name}: unknown focal length, {taken}"
         return ResolvedCamera(Camera.unknown(*size), "found", sentence)
-    sentence = (
-        f"{name} is read from EXIF: focal length {known:.0f} px, right to about "
-        f"{100.0 * EXIF_SIGMA:g} %; {taken}"
-    )
+    right = f"right to about {100.0 * EXIF_SIGMA:g} %"
+    sentence = f"{name}: focal length {known:.0f} px from EXIF, {right}; {taken}"
     return ResolvedCamera(Camera.unknown(*size, known, EXIF_SIGMA), "exif", sentence)
 
 

@@ -8,7 +8,7 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import count, refusal, require, suggest
-from manymatch.estimate.words import RELIABLE, estimate_sentences
+from manymatch.estimate.words import NOTHING, RELIABLE, estimate_sentences
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import (
     AlternativePose,
@@ -106,13 +106,19 @@ class PairResult:
 
     @property
     def success(self) -> bool:
-        """Whether there is a model; ``estimate.failure`` says why not."""
-        return bool(self.estimate.success)
+        """Whether the images match: there is a model, and the verdict is not "no match"."""
+        return self.confidence.verdict not in NOTHING
+
+    @property
+    def answer(self) -> Any:
+        """The estimate; without success, one that has neither model nor matches."""
+        rejected = self.estimate.success and not self.success
+        return self.estimate.refused(self.confidence.reason) if rejected else self.estimate
 
     @property
     def matches(self) -> IndexArray:
-        """The 1-to-1 matches (M, 2) of the estimate: rows of keypoints0 and of keypoints1."""
-        found: IndexArray = self.estimate.matches
+        """The 1-to-1 matches (M, 2): rows of keypoints0 and of keypoints1; none without success."""
+        found: IndexArray = self.answer.matches
         return found
 
     @property
@@ -128,7 +134,7 @@ class PairResult:
         return (
             f"{type(self).__name__}({self.names[0]} - {self.names[1]}: {self.confidence.verdict}, "
             f"{count(self.graph.num_edges, 'candidate')} -> "
-            f"{count(self.estimate.num_inliers, 'inlier')} -> "
+            f"{count(self.answer.num_inliers, 'inlier')} -> "
             f"{count(len(self.matches), 'match', 'matches')})"
         )
 
@@ -194,8 +200,14 @@ class MatchResult(PairResult):
 
     @property
     def pose(self) -> RelativePose | None:
-        """The pose of the estimate, ``x1 = R @ x0 + t``; None where none was found."""
-        return self.estimate.pose
+        """The pose, ``x1 = R @ x0 + t``; None without success."""
+        found: RelativePose | None = self.answer.pose
+        return found
+
+    @property
+    def homography(self) -> FloatArray | None:
+        """The homography between images of a plane, if the verdict is "planar", else None."""
+        return self.confidence.homography
 
     def _repr_html_(self) -> str | None:
         """Show verdict and images of the report in a notebook, as text where Pillow is missing."""
@@ -215,7 +227,7 @@ class MatchResult(PairResult):
 
     def systems(self) -> list[tuple[str, RelativePoseEstimate]]:
         """Return name and estimate of this result and, where there is one, of rank-one matches."""
-        own = (f"k = {self.config.sources[0].association.k}, {self.config.method}", self.estimate)
+        own = (f"k = {self.config.sources[0].association.k}, {self.config.method}", self.answer)
         return [own] if self.rank_one is None else [own, (RANK_ONE, self.rank_one.estimate)]
 
     def plot(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> Any:
@@ -228,7 +240,8 @@ class MatchResult(PairResult):
 
         settings.setdefault("title", f"{self.names[0]} - {self.names[1]}")
         settings.setdefault("images", self.images or (None, None))
-        if settings.setdefault("estimate", self.estimate) is self.estimate:
+        own = self.answer
+        if settings.setdefault("estimate", own) is own:
             settings.setdefault("confidence", self.confidence)
         graph = settings.pop("graph", self.graph)
         return plot_candidates(graph, self.size0, self.size1, path, **settings)
@@ -296,7 +309,7 @@ class MatchResult(PairResult):
                 self.report(written["report"], command=command, true_pose=true_pose)
             names = {name: path.relative_to(place) for name, path in written.items()}
             record["files"] = [path.as_posix() for path in names.values()]
-            write_pose_json(written["json"], self.estimate.pose, record)
+            write_pose_json(written["json"], self.pose, record)
         return {name: root / path for name, path in names.items()}
 
     def _save_matches(self, root: Path, form: str) -> dict[str, Path]:
@@ -321,11 +334,11 @@ class MatchResult(PairResult):
         return PairMatches.known(
             keypoints0=self.keypoints0,
             keypoints1=self.keypoints1,
-            matches=self.estimate.matches,
-            confidence=self.estimate.match_probability,
-            pose=self.estimate.pose,
+            matches=self.answer.matches,
+            confidence=self.answer.match_probability,
+            pose=self.answer.pose,
             config=self.provenance(),
-            alternatives=tuple(other_poses(self.estimate)),
+            alternatives=tuple(other_poses(self.answer)),
             source=self.graph.source_of(self.matches),
             source_names=self.graph.source_names,
         )
@@ -345,7 +358,7 @@ class MatchResult(PairResult):
 
     def _by_source(self) -> dict[str, dict[str, Any]]:
         """Return the counts of every source up to its matches; empty if there is one source."""
-        own = self.estimate.by_source() if self.source_counts else {}
+        own = self.answer.by_source() if self.source_counts else {}
         return {name: {**self.source_counts[name], **own[name]} for name in own}
 
     def to_dict(self) -> dict[str, Any]:
@@ -354,7 +367,7 @@ class MatchResult(PairResult):
         return {
             "images": list(self.names),
             "sizes": [list(self.size0), list(self.size1)],
-            **self.estimate.to_dict(),
+            **self.answer.to_dict(),
             "counts": dict(self.counts),
             **({"sources": sources} if sources else {}),
             "confidence": self.confidence.to_dict(),

@@ -21,7 +21,7 @@ from manymatch.geometry.camera import working_pixel
 from manymatch.io.files import as_folder
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.remote import located
-from manymatch.matcher.cameras import check_camera, resolve_camera
+from manymatch.matcher.cameras import camera_sentences, check_camera, resolve_camera
 from manymatch.matcher.config import PRESETS, SETTINGS, MatcherConfig
 from manymatch.matcher.match_result import MatchResult, RankOneResult
 from manymatch.options import OptionKeywords, checked_options
@@ -312,7 +312,7 @@ class Matcher:
             size0=features0.size,
             size1=features1.size,
             config=config,
-            notes=[*self.notes, first.sentence, second.sentence],
+            notes=[*self.notes, *camera_sentences(first, second)],
             camera_origins=(first.origin, second.origin),
             camera_priors=None if all(camera.known_focal for camera in cameras) else cameras,
             shared_focal=shared_focal,

@@ -48,7 +48,10 @@ _RANKS = ("#4fc3ff", "#8b98ff", "#c58bff", "#ff7ec4", "#ffa14f")
 _CHOSEN, _FIRST, _OTHER = "#34e0ab", "#ff9f43", "#d5dbe6"
 _RIGHT, _WRONG = "#34e07a", "#ff5a5f"
 _PANEL, _OUTLINE = "#2a313d", "#0b0f16"
-_KINDS = {**dict.fromkeys(words.RELIABLE, "#0d7a4f"), "failed": "#b4232c"}
+_KINDS = {
+    **dict.fromkeys(words.RELIABLE, "#0d7a4f"),
+    **dict.fromkeys(words.NOTHING, "#b4232c"),
+}
 _DOUBTFUL = "#b26a00"
 # More lines than that cannot be followed; dots are drawn for all.
 _MOST_LINES = 160
@@ -242,7 +245,7 @@ def _draw_chosen(
         legend = [(f"{n:,} of {name}", c) for n, (name, c) in zip(numbers, sources, strict=True)]
     if confidence is not None and confidence.verdict == "ambiguous" and estimate.alternatives:
         others = count(len(estimate.alternatives), "other pose is", "other poses are")
-        share = words.probability_text(words.chosen_share(estimate))
+        share = words.probability_text(confidence.pose_probability)
         said += f" They belong to the most probable pose ({share}); {others} not drawn."
     if len(matches) > _MOST_LINES:
         said += f" Lines for {_MOST_LINES} of them."

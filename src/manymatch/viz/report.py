@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 _QUALITIES = (84, 76, 68, 58, 46, 34)
 # Height that the choice among several poses adds to the frame in a notebook.
-_CHOICE_PX = 96
+_CHOICE_PX = 120
 _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
-_KINDS = {**dict.fromkeys(words.RELIABLE, "good"), "failed": "bad"}
+_KINDS = {**dict.fromkeys(words.RELIABLE, "good"), **dict.fromkeys(words.NOTHING, "bad")}
 # Kind of any other verdict, and of an error between the two limits.
 _DOUBTFUL = "doubt"
 # The histogram: its bins up to the threshold, and thresholds along its axis.
@@ -90,7 +90,7 @@ def write_report(
     Images need Pillow.
     """
     target = as_path(path)
-    estimate = result.estimate
+    estimate = result.answer
     poses = _poses(result, _FILE)
     systems = result.systems()
     errors = None
@@ -155,14 +155,14 @@ def _frame_height(aspect0: float, aspect1: float) -> int:
 
 def _poses(result: MatchResult, size: _Size) -> list[RelativePoseEstimate]:
     cameras = result.camera0, result.camera1
-    return overlay.each_pose(result.graph, result.estimate, cameras, size.alternatives)
+    return overlay.each_pose(result.graph, result.answer, cameras, size.alternatives)
 
 
 def _stage(
     result: MatchResult, poses: list[RelativePoseEstimate], size: _Size, title: str | None = None
 ) -> dict[str, Any]:
     """Return the values of the template for the verdict, the images and the drawing over them."""
-    graph, estimate, confidence = result.graph, result.estimate, result.confidence
+    graph, estimate, confidence = result.graph, result.answer, result.confidence
     sizes = (result.size0, result.size1)
     panels: list[dict[str, Any]] = []
     for side, (name, frame) in enumerate(zip(result.names, sizes, strict=True)):
@@ -234,7 +234,7 @@ def script_policy(script: str) -> str:
 
 def _choices(poses: list[RelativePoseEstimate], confidence: Confidence) -> list[dict[str, Any]]:
     """Return the buttons that choose among several poses; of one pose its sentence only."""
-    shares = [words.chosen_share(poses[0]), *(a.probability for a in poses[0].alternatives)]
+    shares = [confidence.pose_probability, *confidence.alternative_probabilities]
     choices = []
     for k, (estimate, share) in enumerate(zip(poses, shares, strict=False)):
         model = words.model_sentence(estimate, None if k else confidence)
@@ -245,7 +245,7 @@ def _choices(poses: list[RelativePoseEstimate], confidence: Confidence) -> list[
             {
                 "name": f"Alternative {k}" if k else "Chosen pose",
                 "share": text,
-                "said": f"{model} {matches} out of {of}; {text} among the poses found.",
+                "said": f"{model} {matches} out of {of}; right with probability {text}.",
             }
         )
     return choices

@@ -33,7 +33,8 @@ class Settlement {
   using Supported = SupportedModel<Model>;
 
   // A model other than the best one. `advantage` is its support minus that of the best model, both
-  // computed with `single_prior`.
+  // computed with `single_prior`. It is at most 0: the best model has the most support by `prior`,
+  // so no other model is called likelier.
   struct Other : Supported {
     double advantage = 0.0;
   };
@@ -112,7 +113,9 @@ class Settlement {
     if (distinct.empty()) return distinct;
     log_odds_.swap(single_log_odds_);
     const double best = support_of(best_.model);
-    for (Other& other : distinct) other.advantage = support_of(other.model) - best;
+    for (Other& other : distinct) {
+      other.advantage = std::min(0.0, support_of(other.model) - best);
+    }
     log_odds_.swap(single_log_odds_);
     std::stable_sort(distinct.begin(), distinct.end(),
                      [](const Other& a, const Other& b) { return a.advantage > b.advantage; });
