@@ -29,23 +29,11 @@ _OUTSIDE = 0.35
 
 
 def warp(image: NDArray[np.uint8], H: FloatArray, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Warp an image onto an image of the given width and height.
+    """Warp an image (h, w, 3) onto one of the given width and height: RGBA (height, width, 4).
 
-    Parameters
-    ----------
-    image : (h, w, 3) uint8
-        The image to be warped.
-    H : (3, 3)
-        Maps pixels of the result to pixels of `image`, ``x ~ H x0``; the third coordinate is
-        positive on the side that is seen.
-    size : (int, int)
-        Width and height of the result.
-
-    Returns
-    -------
-    (height, width, 4) uint8
-        RGBA, bilinear; transparent where the image does not reach. Where it is shrunk to less than
-        half it is averaged first, so that fine structure does not turn into noise.
+    `H` (3, 3) maps pixels of the result to pixels of `image`, ``x ~ H x0``, with a positive third
+    coordinate on the side that is seen. Bilinear; transparent where the image does not reach. Where
+    it is shrunk to less than half it is averaged first, so that fine structure becomes no noise.
     """
     width, height = size
     shrink = _shrink(H, size)

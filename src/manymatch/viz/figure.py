@@ -344,23 +344,13 @@ def _add_mark(axes: Axes, mark: Lines | Dots, order: int, font: Any) -> None:
         axes.add_collection(lines, autolim=False)
         return
     fills = np.broadcast_to(mark.fill, (len(mark.centres), 4)) / 255.0
-    style: dict[str, Any] = {
-        "edgecolors": mark.outline or "none",
-        "linewidths": 0.5,
-        "zorder": order,
-    }
+    style: dict[str, Any] = {"edgecolors": mark.outline or "none", "linewidths": 0.5}
     x, y = mark.centres.T
-    axes.scatter(x, y, s=mark.radius**2, c=fills, **style)
-    place: dict[str, Any] = {
-        "ha": "center",
-        "va": "center_baseline",
-        "zorder": order,
-        "clip_on": True,
-    }
+    axes.scatter(x, y, s=mark.radius**2, c=fills, zorder=order, **style)
+    letters: dict[str, Any] = {"ha": "center", "va": "center_baseline", "color": INK}
+    letters["font"] = font(mark.label_size, bold=True)
     for centre, label in zip(mark.centres.tolist(), mark.labels, strict=False):
-        axes.text(
-            centre[0], centre[1], label, color=INK, font=font(mark.label_size, bold=True), **place
-        )
+        axes.text(*centre, label, zorder=order, clip_on=True, **letters)
 
 
 def _png(figure: Figure) -> bytes:
