@@ -56,15 +56,6 @@ def test_unknown_camera():
     assert upright.camera.params == (921.6, 383.5, 511.5)
 
 
-@given(st.integers(1, 100_000), st.integers(1, 100_000))
-def test_unknown_camera_looks_at_the_centre(width, height):
-    camera = resolve_camera(None, None, (width, height)).camera
-    # The corners of the outermost pixels are equally far from the principal point.
-    assert camera.cx - -0.5 == (width - 0.5) - camera.cx
-    assert camera.cy - -0.5 == (height - 0.5) - camera.cy
-    assert camera.fx == camera.fy == pytest.approx(0.9 * max(width, height))
-
-
 def test_exif_is_a_narrow_prior(tmp_path):
     path = photograph(tmp_path / "a.jpg", f35=36)
     found = resolve_camera(None, path, SIZE)
