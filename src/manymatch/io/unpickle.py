@@ -301,5 +301,6 @@ class _Values:
             return array.reshape(shape)  # listed row by row in either order
         if kind[0] == "U":
             bytes(content).decode("utf-32-be" if end == ">" else "utf-32-le")
-        array = np.frombuffer(content, "u1" if kind == "b1" else f"{end}{kind}") if content else ()
-        return np.array(array, kind).reshape(shape, order=order)
+        read = "u1" if kind == "b1" else f"{end}{kind}"
+        flat: Any = np.frombuffer(content, read) if content else ()
+        return np.array(flat, kind).reshape(shape, order=order)
