@@ -168,6 +168,28 @@ def test_hloc_files_do_not_lead_into_others(tmp_path, monkeypatch, make, says):
         read_hloc("features.h5", "features.h5", "a", "b")
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"compression": "gzip", "shuffle": True, "fletcher32": True},
+        {"compression": "gzip"}, {"compression": "lzf", "shuffle": True}, {"fletcher32": True},
+        {"chunks": (3, 2)}, {},
+    ],
+)  # fmt: skip
+def test_packed_hloc_files_are_read(tmp_path, how):
+    points = np.random.default_rng(0).uniform(0, 99, (4, 2)).astype(np.float32)
+    path = tmp_path / "a.h5"
+    hloc_file(path, lambda group: group.create_dataset("keypoints", data=points, **how))
+    assert np.array_equal(read_hloc(path, path, "a", "b").points0, points)
+
+
+def test_hloc_files_of_other_filters_are_refused(tmp_path):
+    path = tmp_path / "a.h5"
+    features(data=np.zeros((4, 2), np.int32), scaleoffset=0)(path)
+    with pytest.raises(ValueError, match="packed by other filters than gzip or lzf"):
+        read_hloc(path, path, "a", "b")
+
+
 # ------------------------------------------------------------------------------------- memory
 
 WIDTH, HEIGHT = 3000, 2000
@@ -201,6 +223,21 @@ def png(width, height, kind=b"", content=b""):
 
 def features(**settings):
     return lambda path: hloc_file(path, lambda group: group.create_dataset("keypoints", **settings))
+
+
+def chunk(content, *filters):
+    """Write keypoints of 800 bytes as one chunk of other content, packed by filters."""
+
+    def keypoints(group):
+        settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        settings.set_chunk((100, 2))
+        for name in filters:
+            getattr(settings, f"set_{name}")(*([9] if name == "deflate" else []))
+        space = h5py.h5s.create_simple((100, 2))
+        made = h5py.h5d.create(group.id, b"keypoints", h5py.h5t.IEEE_F32LE, space, settings)
+        made.write_direct_chunk((0, 0), content, 0)
+
+    return lambda path: hloc_file(path, keypoints)
 
 
 def array_header(shape, kind):
@@ -291,6 +328,10 @@ HOSTILE = {
     "hloc, zeros, gzip": (
         features(data=np.zeros((40_000_000, 2), np.float32), compression="gzip"),
         READERS["hloc"], 30),
+    "hloc, chunk that inflates to 100 MB": (
+        chunk(ZEROS, "shuffle", "deflate"), READERS["hloc"], 30),
+    "hloc, chunk packed twice": (
+        chunk(zlib.compress(ZEROS), "deflate", "deflate"), READERS["hloc"], 30),
     "npz, zeros": (archive((50_000_000, 2), "<f4", 400), read_matches_npz, 30),
     "npz, bytes that become numbers": (archive((50_000_000, 2), "|i1", 100), read_matches_npz, 30),
     "npz, header of 8 TB": (archive((10**12,), "<f8", 0), read_matches_npz, 30),

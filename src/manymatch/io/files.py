@@ -56,8 +56,8 @@ _ABANDONED = 3600.0
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 _OPENCV_NO_MEMORY = -4
 _LONGEST_REASON = 300
-# Deflate, the compression of .h5 files, shrinks nothing by a larger factor.
-_MOST_DEFLATED = 1032
+# The compressions of .h5 files shrink nothing by a larger factor.
+_MOST_DEFLATED, _MOST_LZF = 1032, 88
 # What zipfile and NumPy, which evaluates the header of an array, raise for damaged files.
 _DAMAGE = (
     *(ValueError, SyntaxError, TypeError, RecursionError, OverflowError, MemoryError, EOFError),
@@ -525,7 +525,7 @@ def read_h5(group: Any, name: str) -> NDArray[Any] | None:
     try:
         item = _h5_dataset(group, name)
         return None if item is None else np.asarray(item[()])
-    except (TypeError, MemoryError, RuntimeError, KeyError, OSError, ValueError) as error:
+    except (*_DAMAGE, OSError) as error:
         raise ValueError(f"the dataset {name!r} cannot be read: {brief(error)}") from error
 
 
@@ -550,4 +550,29 @@ def _h5_dataset(item: Any, name: str) -> Any:
     check_size(numbers + math.prod(item.chunks or (0,)), "its numbers")
     if numbers * item.dtype.itemsize > _MOST_DEFLATED * item.id.get_storage_size():
         raise ValueError("it declares more numbers than it has")
+    if item.chunks is not None:
+        _check_chunks(item, h5py.h5z)
     return item
+
+
+def _check_chunks(item: Any, kinds: Any) -> None:
+    """Refuse chunks that expand beyond their size: HDF5 unpacks them to the end, filter by filter.
+
+    They are inflated here once before, up to their size and no further.
+    """
+    settings = item.id.get_create_plist()
+    filters = [settings.get_filter(k)[0] for k in range(settings.get_nfilters())]
+    packing = [kind for kind in (kinds.FILTER_DEFLATE, kinds.FILTER_LZF) if kind in filters][:1]
+    known = [kinds.FILTER_SHUFFLE, *packing, kinds.FILTER_FLETCHER32]
+    if filters != [kind for kind in known if kind in filters]:
+        raise ValueError("it is packed by other filters than gzip or lzf, shuffle and fletcher32")
+    size, stored = math.prod(item.chunks) * item.dtype.itemsize, item.file.id.get_filesize()
+    for place in map(item.id.get_chunk_info, range(item.id.get_num_chunks())):
+        if place.size > stored:
+            raise ValueError("it declares more bytes than its file has")
+        if packing == [kinds.FILTER_LZF]:
+            check_size(_MOST_LZF * place.size // 8, "its chunks")
+        elif packing and not place.filter_mask >> filters.index(packing[0]) & 1:
+            _, packed = item.id.read_direct_chunk(place.chunk_offset)
+            if len(zlib.decompressobj().decompress(packed, size + 1)) > size:
+                raise ValueError("refused: it has a chunk that expands beyond its size")
