@@ -25,6 +25,7 @@ import pytest
 
 from manymatch import AssociationGraph
 from manymatch.features.extractor import Extractor
+from manymatch.features.feature_cache import FeatureCache
 from manymatch.io import (
     camera_of_image,
     exhaustive_pairs,
@@ -262,6 +263,21 @@ def archive(shape, kind, megabytes):
     return make
 
 
+KEY = {"image": "a"}
+
+
+def cache_entry(folder, array):
+    """Write an entry of a feature cache that expands to `array`."""
+    path = FeatureCache(folder).path(KEY)
+    path.parent.mkdir(parents=True)
+    np.savez_compressed(path, array=array, key=json.dumps({"format": 2, **KEY}))
+
+
+def cached(folder):
+    if FeatureCache(folder).read(KEY) is None:
+        raise ValueError("it is missing or too large")
+
+
 def lying_archive(path):
     """Say that a member is short, which is 300 MB of zeros."""
     archive((75_000_000,), "<f4", 300)(path)
@@ -310,6 +326,8 @@ ORDINARY = {
         lambda p: graph_of(1_000_000, p, AssociationGraph.save), AssociationGraph.load, 350),
     "CSV of 30,000 edges": (
         lambda p: graph_of(30_000, p, write_associations_csv), read_associations_csv, 80),
+    "CSV of 300,000 edges, 20 MB": (
+        lambda p: graph_of(300_000, p, write_associations_csv), read_associations_csv, 200),
     "list of 50,000 pairs": (text(b"a b\n", 50_000), read_list, 80),
     "COLMAP, a line of 15 MB": (
         text(IMAGE_LINE + b"1 " * 7_500_000), renamed(".txt", read_images), 150),
@@ -333,6 +351,8 @@ HOSTILE = {
     "hloc, chunk packed twice": (
         chunk(zlib.compress(ZEROS), "deflate", "deflate"), READERS["hloc"], 30),
     "npz, zeros": (archive((50_000_000, 2), "<f4", 400), read_matches_npz, 30),
+    "feature cache, zeros": (
+        lambda p: cache_entry(p, np.zeros(60_000_000)), cached, 30),
     "npz, bytes that become numbers": (archive((50_000_000, 2), "|i1", 100), read_matches_npz, 30),
     "npz, header of 8 TB": (archive((10**12,), "<f8", 0), read_matches_npz, 30),
     "npz, empty types": (archive((10**12,), "|S0", 0), read_matches_npz, 30),
@@ -346,6 +366,13 @@ HOSTILE = {
     "COLMAP, a line of 100 MB": (
         text(IMAGE_LINE + b"1 " * 50_000_000), renamed(".txt", read_images), 200),
     "TOML, 25,000 deep": (text(b"a=" + b"[" * 25_000), MatcherConfig.load, 30),
+    "TOML, key of 24,000 parts": (text(b"a" + b".a" * 24_000 + b"=1"), MatcherConfig.load, 10),
+    "TOML, tables of 24,000 parts": (
+        text(b"".join(b"[a%d%s]\n" % (k, b".a" * 1000) for k in range(24))),
+        MatcherConfig.load, 10),
+    "TOML, many keys of 100 parts": (
+        text(b"".join(b"a%d%s=1\n" % (k, b".a" * 100) for k in range(240))),
+        MatcherConfig.load, 60),
     "JSON, 1,000,000 deep": (text(b'{"pose":' + b"[" * 1_000_000), read_pose_json, 30),
     "list of 70 MB": (text(b"a b\n", 17_500_000), read_list, 80),
 }  # fmt: skip

@@ -183,11 +183,11 @@ def test_bad_settings_are_named(settings, words):
         ('[features]\ndetector = ["sift"]', "detector"),
         ("a = " + "[" * 5000, "recursion"),
         ("a = " + "{a = " * 5000, "recursion"),
-        ("[" + ".".join(["a"] * 5000) + "]", "sections"),
+        ("[" + ".".join(["a"] * 5000) + "]", "line 1 has more than 100 dots"),
         ("a = 1\n" + "#" * 60_000, "longer than"),
         ("not toml at all", "a configuration in TOML"),
         ("", "it is empty"),
-        ("preset = '\xff'", "utf-8"),
+        ("preset = '\xff'", "UTF-8"),
     ],
 )
 def test_bad_file_is_one_sentence(tmp_path, text, words):

@@ -11,14 +11,19 @@ import hashlib
 import io
 import json
 import warnings
-import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._validate import count
-from manymatch.io.files import as_path, make_folder, read_bytes, write_whole
+from manymatch.io.files import (
+    as_path,
+    make_folder,
+    npz_names,
+    read_bytes,
+    read_npz,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +33,6 @@ if TYPE_CHECKING:
 
 # Raised when the meaning of an entry changes; others are never read.
 _FORMAT = 2
-# What a damaged file makes NumPy and the library of archives raise.
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, MemoryError, RuntimeError)
 
 
 class FeatureCache:
@@ -62,12 +65,11 @@ class FeatureCache:
     def read(self, key: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:
         """Return the arrays of an entry; None when it is missing, damaged or of another key."""
         try:
-            data = io.BytesIO(read_bytes(self.path(key), "an entry of the cache"))
-            with np.load(data, allow_pickle=False) as content:
-                # Checksums of the archive are compared while arrays are read.
-                arrays = dict(content.items())
+            path, want = self.path(key), "an entry of the cache"
+            data = read_bytes(path, want)
+            arrays = read_npz(data, path, want, npz_names(data, path, want))
             return arrays if str(arrays.pop("key")) == _text(key) else None
-        except (*_DAMAGE, zipfile.BadZipFile, zlib.error):
+        except (OSError, ValueError, KeyError):
             return None
 
     def write(self, key: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import tokenize
+import tomllib
 import zipfile
 import zlib
 from io import BytesIO
@@ -56,6 +57,8 @@ _ABANDONED = 3600.0
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 _OPENCV_NO_MEMORY = -4
 _LONGEST_REASON = 300
+# tomllib takes time and memory with the square of the dots of a key, and of some texts.
+_LONGEST_TOML, _MOST_DOTS = 50_000, 100
 # The compressions of .h5 files shrink nothing by a larger factor.
 _MOST_DEFLATED, _MOST_LZF = 1032, 88
 # What zipfile and NumPy, which evaluates the header of an array, raise for damaged files.
@@ -287,6 +290,18 @@ def read_text(path: object, want: str) -> str:
     data = read_bytes(path, want, "text_mb")
     with reading(path, want, ValueError):
         return data.decode("utf-8-sig")
+
+
+def read_toml(path: object, want: str) -> dict[str, Any]:
+    """Read a short text in TOML."""
+    text = read_text(path, want)
+    with reading(path, want, ValueError, RecursionError):
+        if len(text) > _LONGEST_TOML:
+            raise ValueError(f"it is longer than {_LONGEST_TOML:,} characters")
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.count(".") > _MOST_DOTS:
+                raise ValueError(f"line {number} has more than {_MOST_DOTS} dots")
+        return tomllib.loads(text)
 
 
 def read_lines(file: BinaryIO, errors: str = "strict") -> Iterator[tuple[int, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from manymatch.features.device import default_preset
 from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE, NO_DETECTOR, FeatureConfig
 from manymatch.features.matchers import FunctionMatcher
 from manymatch.features.registry import check_matcher, find_matcher, load_matcher, matcher_names
-from manymatch.io.files import read_text, reading, write_text
+from manymatch.io.files import read_toml, reading, write_text
 from manymatch.options import Options, setting, settings
 
 if TYPE_CHECKING:
@@ -54,8 +53,6 @@ _OF_ONE_SOURCE = (
     *("threshold", "weights", "detector_weights", "matcher"),
 )
 _WANT = "a configuration in TOML"
-# Far longer than all settings together; tomllib takes quadratic time for some texts.
-_MAX_CHARACTERS = 50_000
 # Stands for None in TOML.
 _NONE = "none"
 # Names of sources are part of the names of folders.
@@ -373,11 +370,9 @@ class MatcherConfig:
     @classmethod
     def load(cls, path: object) -> MatcherConfig:
         """Read a TOML file; unknown keys are errors."""
-        text = read_text(path, _WANT)
-        with reading(path, _WANT, ValueError, RecursionError):
-            if len(text) > _MAX_CHARACTERS:
-                raise ValueError(f"it is longer than {_MAX_CHARACTERS:,} characters")
-            return cls.from_dict(tomllib.loads(text))
+        values = read_toml(path, _WANT)
+        with reading(path, _WANT, ValueError):
+            return cls.from_dict(values)
 
     def __str__(self) -> str:
         return self.to_toml()

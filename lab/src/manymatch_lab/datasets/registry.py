@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import tomllib
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from manymatch.io.files import as_path, read_text, reading
+from manymatch.io.files import as_path, read_toml, reading
 from manymatch_lab.checks import integer, refusal, suggest
 from manymatch_lab.datasets import folder, megadepth, metu, navi, scannet
 from manymatch_lab.datasets.dataset import Dataset, DatasetInfo
@@ -18,8 +17,6 @@ from manymatch_lab.datasets.dataset import Dataset, DatasetInfo
 _GROUP = "manymatch.datasets"
 _SIZES = ("longest0", "longest1")
 _WANT = "the settings of a set"
-# Characters that a file of settings may have.
-_LONGEST = 100_000
 _OWN = (scannet.INFO, megadepth.INFO, *navi.INFOS, *metu.INFOS)
 
 
@@ -137,11 +134,8 @@ class SetSettings:
 def read_set_file(path: object) -> SetSettings:
     """Read a file of settings of a set; unknown keys are errors."""
     source = as_path(path)
-    text = read_text(source, _WANT)
-    with reading(source, _WANT, ValueError, RecursionError):
-        if len(text) > _LONGEST:
-            raise ValueError(f"it is longer than {_LONGEST:,} characters")
-        values = tomllib.loads(text)
+    values = read_toml(source, _WANT)
+    with reading(source, _WANT, ValueError):
         name = values.pop("dataset", folder.NAME)
         options = info(name).options
         root = values.pop("root", ".")
