@@ -10,6 +10,7 @@ import importlib
 import math
 import numbers
 import operator
+import warnings
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -161,6 +162,22 @@ def bool_array(value: object, name: str, want: str, shape: Shape) -> BoolArray:
 def within(array: NDArray[Any], low: float, high: float, name: str, want: str) -> None:
     """Check that every entry is in [low, high]; the error shows the first row that is not."""
     _raise_first(array, ~((array >= low) & (array <= high)), name, want)
+
+
+def notice_swapped(
+    points: FloatArray, width: float | None, height: float | None, name: str
+) -> None:
+    """Warn if keypoints lie outside an image of (width, height) but inside (height, width)."""
+    if width is None or height is None:
+        return
+    x, y = points.max(axis=0, initial=0.0).tolist()
+    # Keypoints may lie a pixel outside.
+    if (x > width + 0.5 or y > height + 0.5) and x < height + 0.5 and y < width + 0.5:
+        warnings.warn(
+            f"{name} must have width and height in this order, got {width:g} x {height:g} for "
+            f"keypoints up to ({x:g}, {y:g}): the two seem to be swapped",
+            stacklevel=3,
+        )
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

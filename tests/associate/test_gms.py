@@ -160,6 +160,7 @@ def assert_equals_twin(graph, size0, size1, **chosen):
 FEW_CELLS = graphs(st.sampled_from([0.0, 1.0, 9.0]), max_edges=60)
 
 
+@pytest.mark.filterwarnings("ignore:size")
 @settings(max_examples=240)
 @given(graphs() | graphs(ANYWHERE) | FEW_CELLS, sizes, sizes, options)
 def test_equals_the_twin(graph, size0, size1, chosen):

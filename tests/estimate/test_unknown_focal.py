@@ -176,6 +176,7 @@ def test_alternatives_have_focal_lengths_of_their_own():
     assert all(other.focals_px == () for other in found.alternatives)
 
 
+@pytest.mark.filterwarnings("ignore:camera1 must have width")
 def test_focal_is_shared_by_default_for_equal_sizes():
     graph, _, _ = made(10, 900.0, n=60, wrong=0)
 

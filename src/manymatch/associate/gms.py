@@ -15,6 +15,7 @@ from manymatch._validate import (
     flag,
     float_array,
     integer,
+    notice_swapped,
     read_only,
     real,
     refusal,
@@ -92,7 +93,7 @@ def gms_filter(
         were found, and not those of files of other resolutions (`at_working_size` converts).
     size0, size1 : (2,) array_like
         Width and height of the images in the same pixels. With `crop` they are checked and not
-        used.
+        used; a warning says if the two seem to be swapped.
     threshold : float
         Strictness; 0 accepts every cell. At least 0.
     grid : int
@@ -125,8 +126,10 @@ def gms_filter(
     names = ("scales", "rotations", "crop", "integer_mean")
     flags = list(map(flag, (scales, rotations, crop, integer_mean), names))
     bound, want = LARGEST_COORDINATE, f"pixels within {LARGEST_COORDINATE:g} of the origin"
-    for name in ("points0", "points1"):
-        within(getattr(graph, name), -bound, bound, f"graph.{name}", want)
+    for side, size in enumerate(sizes):
+        points = (graph.points0, graph.points1)[side]
+        within(points, -bound, bound, f"graph.points{side}", want)
+        notice_swapped(points, *size.tolist(), f"size{side}")
     edges = np.ascontiguousarray(graph.edges, dtype=np.int32)
     mask, num_kept, scale, rotation = _core.gms(
         graph.points0, graph.points1, edges, *sizes, limit, cells, *flags

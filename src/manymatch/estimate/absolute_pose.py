@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, IndexArray, Method
+from manymatch._validate import FloatArray, IndexArray, Method, notice_swapped
 from manymatch.estimate.problem import (
     Chart,
     GeometricProblem,
@@ -104,6 +104,7 @@ def prepare(
     """Check a query and bring it to the normalised plane and `Frame`."""
     checked = checked_graph(graph, options, where, (2, 3))
     seen = as_camera(camera, f"{where}camera")
+    notice_swapped(checked.points0, seen.width, seen.height, f"{where}camera")
     frame = Frame(checked)
     parameters = None if seen.focal_sigma is None else np.array([seen.focal_sigma])
     x0, x1 = seen.unproject(checked.points0), frame.into(checked.points1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, Method, read_only, refusal
+from manymatch._validate import FloatArray, Method, notice_swapped, read_only, refusal
 from manymatch.estimate.problem import GeometricProblem, PreparedPair, WorkingScale, checked_graph
 from manymatch.estimate.result import FOCAL_DETERMINED, PoseEstimate, Score
 from manymatch.geometry.camera import Camera, as_camera, normalised_pixel
@@ -224,6 +224,8 @@ def prepare(
     checked = checked_graph(graph, options, where)
     first, second = as_camera(camera0, f"{where}camera0"), as_camera(camera1, f"{where}camera1")
     cameras = (first, second)
+    notice_swapped(checked.points0, first.width, first.height, f"{where}camera0")
+    notice_swapped(checked.points1, second.width, second.height, f"{where}camera1")
     x0, x1 = first.unproject(checked.points0), second.unproject(checked.points1)
     pixel, unit, parameters = normalised_pixel(first, second), None, None
     shared = _shares_focal(first, second, shared_focal, where)
