@@ -129,7 +129,7 @@ def gms_filter(
     for side, size in enumerate(sizes):
         points = (graph.points0, graph.points1)[side]
         within(points, -bound, bound, f"graph.points{side}", want)
-        notice_swapped(points, *size.tolist(), f"size{side}")
+        notice_swapped(points, float(size[0]), float(size[1]), f"size{side}")
     edges = np.ascontiguousarray(graph.edges, dtype=np.int32)
     mask, num_kept, scale, rotation = _core.gms(
         graph.points0, graph.points1, edges, *sizes, limit, cells, *flags
