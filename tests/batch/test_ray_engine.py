@@ -115,7 +115,7 @@ def workers():
     return [
         pid
         for pid, (command, _) in known.items()
-        if command.startswith("ray::_do_block") and is_ours(pid)
+        if command.startswith("ray::_do_") and is_ours(pid)
     ]
 
 
@@ -174,6 +174,7 @@ def test_killed_worker_changes_nothing(batch, local, tmp_path):
     killed = []
 
     def kill():
+        wait_until(workers)
         killed.extend(workers()[:1])
         os.kill(killed[0], signal.SIGKILL)
 

@@ -1,8 +1,8 @@
 """The Ray engine: the blocks of a batch as tasks of a Ray cluster.
 
-Every task computes a block and writes its part. Ray runs a task again when its process or its node
-is lost; a block that was written twice is the same bytes. A worker process keeps the networks and
-the features of its last images for the next blocks.
+Every task computes the features of an image, or a block, whose part it writes. Ray runs a task
+again when its process or its node is lost; a block that was written twice is the same bytes. A
+worker process keeps the networks for the next tasks.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import re
 import secrets
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import manymatch
 from manymatch._validate import choice, refusal, require
 from manymatch.batch import ENGINES
-from manymatch.batch.parts import stop_point
+from manymatch.batch.parts import machine_fault, stop_point
 from manymatch.features.device import (
     WITHOUT_NETWORK,
     library_versions,
@@ -30,7 +31,9 @@ from manymatch.features.device import (
 from manymatch.options import share_cores, usable_cores
 
 if TYPE_CHECKING:
-    from manymatch.batch.work import BlockWork
+    from manymatch.batch.work import BlockWork, ImageKey, View
+
+    Driver: TypeAlias = tuple[str, Any, str, dict[str, str], int | None]
 
 _ADDRESS = re.compile(r"([^\s/@:]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 # How long a cluster may take to answer, and how often a thread that waits looks for Ctrl-C.
@@ -39,6 +42,8 @@ _ANSWER_SECONDS, _POLL_SECONDS = 10.0, 0.5
 _RETRIES = 3
 # Tasks that share a GPU at most.
 _TASKS_PER_GPU = 4
+# Images whose features the cluster holds for further blocks, on disk where memory is short.
+_VIEWS = 256
 
 
 def ray_cluster(engine: object, address: object, workers: int) -> RayCluster | None:
@@ -133,7 +138,10 @@ class RayCluster:
 
 
 class RayBlocks:
-    """Does blocks as `do_block` does, each as a task of a cluster that its thread waits for."""
+    """Does blocks as `do_block` does, each as a task of a cluster that its thread waits for.
+
+    The features of an image are a task of their own, whose result Ray hands to the blocks.
+    """
 
     def __init__(self, cluster: RayCluster, do_block: BlockWork) -> None:
         there = cluster.resources()
@@ -144,20 +152,26 @@ class RayBlocks:
             share = there.get("GPU", 1) / max(1, there.get("CPU", 1))
             resources["num_gpus"] = min(1.0, max(share, 1 / _TASKS_PER_GPU))
         names = [*_versions()] if network else ["manymatch", *WITHOUT_NETWORK]
-        self._call = (
-            secrets.token_hex(8),
-            [ray.put(do_block)],
-            str(Path.cwd()),
-            {name: _versions().get(name, "none") for name in names},
-            require_torch().get_num_threads() if network and not cuda else None,
-        )
+        versions = {name: _versions().get(name, "none") for name in names}
+        threads = require_torch().get_num_threads() if network and not cuda else None
+        self._driver = (secrets.token_hex(8), ray.put(do_block), str(Path.cwd()), versions, threads)
         # A process that used a GPU is kept for the next blocks.
-        self._task = ray.remote(max_retries=_RETRIES, max_calls=0, **resources)(_do_block)
+        remote = ray.remote(max_retries=_RETRIES, max_calls=0, **resources)
+        self._do_block, self._do_view = remote(_do_block), remote(_do_view)
+        self._images, self._lock = do_block.images, threading.Lock()
+        self._views: dict[ImageKey, Any] = {}
 
     def __call__(self, block: int) -> dict[str, int]:
         """Do a block; raise what its task raised, or what the loss of its process means."""
-        ray, errors = self._ray, self._ray.exceptions
-        task = self._task.remote(*self._call, block)
+        ray, errors, keys = self._ray, self._ray.exceptions, self._images(block)
+        with self._lock:
+            for key in keys:  # the latest ones are last
+                known = self._views.pop(key, None)
+                self._views[key] = known or self._do_view.remote(self._driver, key)
+            views = [self._views[key] for key in keys]
+            for key in list(self._views)[:-_VIEWS]:
+                del self._views[key]
+        task = self._do_block.remote(self._driver, block, keys, *views)
         try:
             while not ray.wait([task], timeout=_POLL_SECONDS)[0]:
                 stop_point()
@@ -168,9 +182,13 @@ class RayBlocks:
             raise
         try:
             return dict(ray.get(task))
-        except errors.RayTaskError as error:
-            raise error.cause if isinstance(error.cause, Exception) else error from None
-        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+        except errors.RayError as error:
+            with self._lock:
+                for key in keys:
+                    self._views.pop(key, None)
+            cause = getattr(error, "cause", None)
+            if isinstance(error, errors.RayTaskError):
+                raise cause if isinstance(cause, Exception) else error from None
             raise MemoryError(
                 f"the process that worked on block {block} ended {_RETRIES + 1} times, maybe for "
                 "lack of memory"
@@ -181,19 +199,13 @@ def _versions() -> dict[str, str]:
     return {"manymatch": manymatch.__version__, **library_versions()}
 
 
-# The work of a driver, with the networks and features that this process keeps for it.
+# The work of a driver, with the networks that this process keeps for it.
 _kept: dict[str, BlockWork] = {}
 
 
-def _do_block(
-    token: str,
-    work: list[Any],
-    folder: str,
-    versions: dict[str, str],
-    threads: int | None,
-    block: int,
-) -> dict[str, int]:
-    """Compute a block in a worker process on any node, and write its part."""
+def _work_of(driver: Driver) -> BlockWork:
+    """Return the work of a driver in a worker process on any node."""
+    token, work, folder, versions, threads = driver
     if token not in _kept:
         ray = require("ray", 'engine "ray"', "ray")
         for name, there in versions.items():
@@ -213,6 +225,27 @@ def _do_block(
             require_torch().set_num_threads(threads)
             take_turns(os.getpid() % max(1, cores // threads))
         _kept.clear()
-        _kept[token] = ray.get(work[0])
+        _kept[token] = ray.get(work)
         _kept[token].work.load()
-    return dict(_kept[token](block))
+    return _kept[token]
+
+
+def _do_view(driver: Driver, key: ImageKey) -> View | None:
+    """Compute the features of an image; None if that fails, and its pairs say why."""
+    work = _work_of(driver).work
+    try:
+        return work.views.compute(*key)
+    except Exception as error:
+        if isinstance(error, ImportError) or machine_fault(error):
+            raise
+        return None
+
+
+def _do_block(
+    driver: Driver, block: int, keys: list[ImageKey], *views: View | None
+) -> dict[str, int]:
+    """Compute a block, and write its part."""
+    do_block = _work_of(driver)
+    lent = zip(keys, views, strict=True)
+    do_block.work.views.lent = {key: view for key, view in lent if view is not None}
+    return dict(do_block(block))

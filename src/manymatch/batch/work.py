@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import threading
 import time
 from collections import Counter, OrderedDict
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 
@@ -32,7 +34,6 @@ from manymatch.matcher.matcher import Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from manymatch.batch import CameraPer
     from manymatch.batch.focals import SharedFocal
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from manymatch.matcher.config import MatcherConfig
     from manymatch.matcher.match_result import MatchResult
 
+#: A file, its quarter turns, and another working size.
+ImageKey: TypeAlias = tuple[Path, int, int | None]
 #: Verdict on a pair that could not be tried; the others are those of `Confidence`.
 ERROR = "error"
 #: All verdicts, best first.
@@ -131,14 +134,16 @@ class Views:
     """Cache of views by file, which keeps the most recently used ones.
 
     `budget` is the number of bytes of features to keep; those that are in use are held beside.
-    `cameras` is the camera of every image whose pair has none, as `resolve_camera` takes it.
+    `cameras` is the camera of every image whose pair has none, as `resolve_camera` takes it. Views
+    that are `lent` were computed elsewhere.
     """
 
     def __init__(self, matcher: Matcher, budget: int, cameras: object = None) -> None:
         self._shared = [source.extractor for source in matcher.sources]
         self._local, self._lock = threading.local(), threading.Lock()
         self._cameras, self._budget, self._bytes = cameras, budget, 0
-        self._kept: OrderedDict[tuple[Path, int, int | None], Future[View]] = OrderedDict()
+        self._kept: OrderedDict[ImageKey, Future[View]] = OrderedDict()
+        self.lent: dict[ImageKey, View] = {}
 
     def get(self, path: Path, turns: int, longest: int | None = None) -> View:
         """Return the view of a file, features computed after some quarter turns.
@@ -147,6 +152,8 @@ class Views:
         another working size, as in `Matcher.match`.
         """
         key = (path, turns, longest)
+        if key in self.lent:
+            return self.lent[key]
         with self._lock:
             first = key not in self._kept
             future = self._kept.setdefault(key, Future())
@@ -227,13 +234,14 @@ class PairWork:
         return Matcher(self.config, device=self.device, offline=self.offline, cache=self.cache)
 
     @functools.cached_property
-    def _views(self) -> Views:
+    def views(self) -> Views:
+        """Features of images, as this process keeps them."""
         return Views(self._matcher, self.memory_mb * 1_000_000, self.cameras)
 
     def load(self) -> None:
         """Load what all pairs need; missing packages and weights are errors here."""
         self._matcher.load()
-        _ = self._views
+        _ = self.views
 
     def __call__(self, index: int, pair: Pair, first: FirstPass | None = None) -> dict[str, Any]:
         """Match one pair of image files; with a first pass this is the second.
@@ -252,8 +260,8 @@ class PairWork:
         return row if first is None else first.updated(index, row)
 
     def _matched(self, index: int, pair: Pair, first: FirstPass | None) -> dict[str, Any]:
-        view0 = self._views.get(pair.path0, pair.rot0)
-        view1 = self._views.get(pair.path1, pair.rot1)
+        view0 = self.views.get(pair.path0, pair.rot0)
+        view1 = self.views.get(pair.path1, pair.rot1)
         cameras = [view0.camera_in(pair, 0), view1.camera_in(pair, 1)]
         if first is not None:
             for side, known in enumerate(cameras):
@@ -382,6 +390,12 @@ class BlockWork:
     pairs: Sequence[Pair]
     first: Run | None = None
     focals: Mapping[str, SharedFocal] | None = None
+
+    def images(self, block: int) -> list[ImageKey]:
+        """List the images of a block as `Views.get` takes them."""
+        pairs = [self.pairs[index] for index in (self.run.blocks or ())[block].tolist()]
+        keys = (((p.path0, p.rot0, None), (p.path1, p.rot1, None)) for p in pairs)
+        return list(dict.fromkeys(itertools.chain.from_iterable(keys)))
 
     def __call__(self, block: int) -> Counter[str]:
         """Compute a block."""
