@@ -14,7 +14,7 @@ images = sys.argv[1:3] if len(sys.argv) > 2 else [photos / "street0.jpg", photos
 
 result = mm.Matcher().match(*images)  # focal lengths are found; or camera0=, camera1=
 print(result)
-if result.estimate.success:
+if result:
     points0, points1 = result.matched_points
     best = result.estimate.match_probability.argmax()
     print(f"a match: {points0[best].round(1)} in image 0 is {points1[best].round(1)} in image 1")

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from manymatch.cli.match import pair_folder
 from manymatch.io import files, load_graph, read_matches_npz
 from manymatch.matcher.matcher import Matcher
+from manymatch.viz.aligned import warp
+from tests.oracles.geometry import rotation_from_vector
 from tests.support import command
 from tests.support.command import one_sentence
+from tests.support.synthetic_images import texture
 from tests.support.synthetic_views import image_pair
 
 pytest.importorskip("cv2")
@@ -304,3 +307,48 @@ def test_several_sources(photos, tmp_path):
     names = {"features": out / "features.h5", "name0": "a.png", "name1": "b.png"}
     graph = load_graph(out / "matches.h5", **names)
     assert np.array_equal(graph.source_of(pair.matches), pair.source)
+
+
+def test_unrelated_images_do_not_match(tmp_path):
+    images = [tmp_path / "a.png", tmp_path / "b.png"]
+    for path, seed in zip(images, (1, 7), strict=True):
+        Image.fromarray(texture(seed, 360, 270)).save(path)
+    out = tmp_path / "out"
+    result = run(*images, "--out", out, *QUICK)
+    assert result.exit_code == 1, result.output
+    assert result.stdout.startswith("No match: ")
+    assert "Camera 1" not in result.stdout
+    assert "%" not in result.stdout.split("features")[0]
+    record = json.loads((out / "result.json").read_text())
+    assert (record["success"], record["pose"], record["matches"]) == (False, None, 0)
+    assert record["confidence"]["verdict"] == "no match"
+    matches = read_matches_npz(out / "matches.npz")
+    assert (len(matches.matches), matches.pose) == (0, None)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "The images do not match." in page
+    assert "Camera 1" not in page
+    found = Matcher("classic", max_keypoints=300, max_iterations=3000).match(*images)
+    assert not found
+    assert (found.success, found.pose, len(found.matches)) == (False, None, 0)
+    assert found.estimate.pose is not None
+
+
+def test_images_of_a_plane_match_by_a_homography(tmp_path):
+    images = [tmp_path / "a.png", tmp_path / "b.png"]
+    # The plane z = 2 seen from a camera that is turned by 35 degrees and keeps looking at it.
+    K = np.array([[320.0, 0.0, 179.5], [0.0, 320.0, 134.5], [0.0, 0.0, 1.0]])
+    turn = rotation_from_vector(np.radians([0.0, 35.0, 0.0]))
+    t = np.array([0.0, 0.0, 2.0]) - turn @ [0.0, 0.0, 2.0]
+    H = K @ (turn + np.outer(t, [0.0, 0.0, 0.5])) @ np.linalg.inv(K)
+    first = texture(3, 360, 270)
+    second = warp(first, np.linalg.inv(H), (360, 270))[..., :3]
+    for path, image in zip(images, (first, second), strict=True):
+        Image.fromarray(np.ascontiguousarray(image)).save(path)
+    result = run(*images, "--out", tmp_path / "out", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("Planar: The images match (")
+    assert f"manymatch align {images[0]} {images[1]}" in result.stdout
+    assert "Camera 1" not in result.stdout
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    found = np.array(record["confidence"]["homography"])
+    np.testing.assert_allclose(found, H / H[2, 2], rtol=0.02, atol=0.02)

@@ -492,3 +492,18 @@ def test_swapped_images_have_the_same_confidence(seed, config, method):
     assert second.parallax_deg == pytest.approx(first.parallax_deg, rel=0.1)
     # The two searches end in poses that differ by what the matches leave open.
     assert 1 / 3 < second.rotation_sd_deg / first.rotation_sd_deg < 3
+
+
+def test_no_alternative_is_likelier_than_the_choice():
+    options = manymatch.Options(min_iterations=300, max_iterations=300)
+    several = 0
+    for seed in range(12):
+        graph = clutter(np.random.default_rng([seed, 5]), 20)
+        estimate, sure = solve(graph, options=options.replace(seed=seed))
+        shares = [other.probability for other in estimate.alternatives]
+        several += len(shares) > 1
+        assert max(shares, default=0.0) <= 1.0 - sum(shares) + 1e-12
+        assert all(p <= sure.pose_probability + 1e-12 for p in sure.alternative_probabilities)
+        assert sure.pose_probability <= sure.rotation_probability <= 1.0
+        assert sure.pose_probability <= sure.translation_probability <= 1.0
+    assert several > 5

@@ -50,7 +50,8 @@ class Alignment(PairResult):
     @property
     def homography(self) -> FloatArray | None:
         """The homography of the estimate; None where none was found."""
-        return self.answer.homography
+        found: FloatArray | None = self.answer.homography
+        return found
 
     def _own_lines(self) -> list[str]:
         if not self.success:
@@ -77,7 +78,7 @@ class Alignment(PairResult):
 
     def signed_homography(self) -> FloatArray:
         """Return the homography with the sign that makes third coordinates positive at matches."""
-        H = self.answer.homography
+        H = self.homography
         if H is None:
             raise ValueError(f"there is no homography to warp with: {self.answer.failure}")
         points = self.graph.points0[self.answer.matches[:, 0]]

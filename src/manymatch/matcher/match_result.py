@@ -426,7 +426,7 @@ def trusted(estimate: Estimate, confidence: Confidence) -> bool:
     other poses have the same matches, as the second pose of a plane: mappers see more images.
     """
     if confidence.verdict != "ambiguous":
-        return confidence.verdict in (*RELIABLE, "degenerate")
+        return confidence.verdict in (*RELIABLE, "degenerate", "planar")
     own = set(map(tuple, estimate.matches.tolist()))
     return all(
         len(own.intersection(map(tuple, other.matches.tolist()))) >= _SAME_MATCHES * len(own)
