@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
 
-# The demo's scene, and a JPEG quality that keeps both photographs together below 400 KB.
-DEMO_SEED, DEMO_SIZE, DEMO_QUALITY = 15, (960, 720), 90
+# Streets of the demo with networks and with SIFT, as tools/street/choose.py chooses them, and a
+# JPEG quality that keeps two photographs together below 400 KB.
+DEMO_SEEDS = {"embedded": 9, "classic": 8}
+DEMO_SIZE, DEMO_QUALITY = (960, 720), 90
 # The walk of the examples, an easy scene; four photographs of about 150 KB.
 WALK_SEED, WALK_COUNT, WALK_QUALITY = 3, 4, 85
 # In the sources, not in an installed package.
@@ -69,14 +71,16 @@ def write_data_set(folder: Path, pairs: int, size: tuple[int, int]) -> None:
 
 
 def write_demo(folder: Path) -> None:
-    """Write the demo's two photographs and their list of one pair."""
-    scene = render_scene(DEMO_SEED, DEMO_SIZE)
-    names = "street0.jpg", "street1.jpg"
-    for name, image in zip(names, (scene.image0, scene.image1), strict=True):
-        save_options = {"quality": DEMO_QUALITY, "optimize": True, "progressive": True}
-        Image.fromarray(image).save(folder / name, **save_options)
-    line = pair_line(scene.camera0, scene.pose, scene.baseline, *names)
-    (folder / "pairs.txt").write_text(line, encoding="utf-8")
+    """Write the demo's photographs, two of each street, and their list of pairs."""
+    lines = []
+    for k, seed in enumerate(DEMO_SEEDS.values()):
+        scene = render_scene(seed, DEMO_SIZE)
+        names = f"street{2 * k}.jpg", f"street{2 * k + 1}.jpg"
+        for name, image in zip(names, (scene.image0, scene.image1), strict=True):
+            save_options = {"quality": DEMO_QUALITY, "optimize": True, "progressive": True}
+            Image.fromarray(image).save(folder / name, **save_options)
+        lines.append(pair_line(scene.camera0, scene.pose, scene.baseline, *names))
+    (folder / "pairs.txt").write_text("".join(lines), encoding="utf-8")
 
 
 def write_examples(folder: Path) -> None:
