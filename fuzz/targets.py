@@ -19,7 +19,7 @@ import manymatch
 import manymatch_lab.evaluate
 from manymatch import compat, io
 from manymatch.batch.parts import RUN, read_run
-from manymatch.features.tensors import load_state
+from manymatch.features.weights import load_state
 from manymatch.io.pairs import read_pairs
 from manymatch.io.unpickle import unpickle
 from manymatch_lab.datasets.loading import read_index

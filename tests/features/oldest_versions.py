@@ -15,7 +15,7 @@ import transformers
 from manymatch.features.backbones import vjepa
 from manymatch.features.backbones.published import load_convnext
 from manymatch.features.registry import load_detector, models
-from manymatch.features.tensors import random_weights
+from manymatch.features.weights import random_weights
 from tests.support import tiny_networks as tiny
 
 #: A small network of a published file, as `test_published_names` writes it.

@@ -10,7 +10,7 @@ from manymatch.features.backbones import Backbone  # noqa: E402
 from manymatch.features.backbones.vjepa import VJepa, build_network  # noqa: E402
 from manymatch.features.check import check_backbone  # noqa: E402
 from manymatch.features.registry import models  # noqa: E402
-from manymatch.features.tensors import random_weights  # noqa: E402
+from manymatch.features.weights import random_weights  # noqa: E402
 
 
 class Good(Backbone):

@@ -158,7 +158,7 @@ def online(monkeypatch, tmp_path):
 def test_only_the_network_that_was_asked_for_is_kept(server, online, content):
     torch = pytest.importorskip("torch")
     from manymatch.features.backbones.vjepa import build_network, load_vjepa
-    from manymatch.features.tensors import WeightsError, random_weights
+    from manymatch.features.weights import WeightsError, random_weights
 
     settings = {"entry": "ema_encoder", "hidden": 64, "normed": (1, 2, 3, 4)}
     state = random_weights(build_network(64, 64, (1, 2, 3, 4))).state_dict()

@@ -22,7 +22,7 @@ from manymatch.features.device import PRECISIONS, cpu_fault, inference, to_devic
 from manymatch.features.extractor import Extractor  # noqa: E402
 from manymatch.features.maps import dense_maps  # noqa: E402
 from manymatch.features.registry import _backbones, load_detector  # noqa: E402
-from manymatch.features.tensors import for_inference  # noqa: E402
+from manymatch.features.weights import for_inference  # noqa: E402
 
 PAPER = Resize(rule="paper")
 

@@ -18,16 +18,14 @@ hub = pytest.importorskip("huggingface_hub")
 
 from manymatch.features import weights  # noqa: E402
 from manymatch.features.registry import find_model, models  # noqa: E402
-from manymatch.features.tensors import (  # noqa: E402
+from manymatch.features.weights import (  # noqa: E402  # noqa: E402
     WeightsError,
+    find_weights,
     load_state,
     load_strictly,
-    random_weights,
-)
-from manymatch.features.weights import (  # noqa: E402
-    find_weights,
     locate,
     packaged_file,
+    random_weights,
     sha256_of,
 )
 from tests.support import tiny_networks as tiny  # noqa: E402

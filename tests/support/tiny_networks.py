@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from manymatch.features.backbones.published import load_dinov2, load_dinov3, load_siglip2
 from manymatch.features.registry import Model
-from manymatch.features.tensors import random_weights
+from manymatch.features.weights import random_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE, FeatureCo
 from manymatch.features.maps import checked_layers, dense_maps
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
-from manymatch.features.tensors import WeightsError
+from manymatch.features.weights import WeightsError
 from manymatch.io.image import load_image
 from manymatch.matcher.config import MatcherConfig
 from manymatch.viz.figure import picture_path

@@ -1,8 +1,12 @@
-"""Weights of networks: finding them and downloading them.
+"""Weights of networks: where they are found, downloads, and networks that take their tensors.
 
 They are looked for in this order: 1. what the caller names; 2. the folder ``$MANYMATCH_WEIGHTS``;
 3. an installed package that holds them; 4. the caches of the hub and of torch; 5. a download,
 unless that is forbidden.
+
+Files are read by safetensors, by `torch.load(weights_only=True)` and, where a file has objects
+beside its tensors, by `read_weights`. None of them runs anything that a file contains. A network
+takes a file only if all of its tensors are there.
 """
 
 from __future__ import annotations
@@ -10,37 +14,38 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import itertools
+import json
 import logging
 import os
+import pickle
 import re
+import warnings
+import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from manymatch.features.device import works_now
-from manymatch.features.registry import models
-from manymatch.features.tensors import (
-    INDEX,
-    SUFFIXES,
-    MissingWeightsError,
-    WeightsError,
-    first_line,
-    load_state,
-    load_strictly,
-    random_weights,
-    weight_files,
-)
-from manymatch.io.files import as_path
+import numpy as np
+
+from manymatch._validate import require
+from manymatch.features.device import require_torch, works_now
+from manymatch.features.registry import Model, models
+from manymatch.io.files import MissingFileError, as_path, open_regular, read_text
+from manymatch.io.unpickle import read_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import torch
+    from numpy.typing import NDArray
 
-    from manymatch.features.registry import Model
-    from manymatch.features.tensors import State
+    State = dict[str, torch.Tensor]
+    Keys = Iterable[str]
 
 #: Asks for random weights by name.
 RANDOM: Literal["random"] = "random"
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
+INDEX = "model.safetensors.index.json"
 
 _FOLDER_VARIABLE = "MANYMATCH_WEIGHTS"
 _OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -51,6 +56,14 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 # Seconds without an answer after which the hub counts as out of reach.
 _TIMEOUT_S = 10.0
 _log = logging.getLogger("manymatch")
+
+
+class WeightsError(ValueError):
+    """Weights are missing, damaged, or those of another network."""
+
+
+class MissingWeightsError(WeightsError, MissingFileError):
+    """A file of weights that was named is not there."""
 
 
 def find_weights(
@@ -92,7 +105,7 @@ def load_weights(
     `build` makes the network, and is called after the weights are found. `convert` brings the
     tensors of the published file to the names of the network; `key` is as in `load_state`.
     """
-    was_here = weights is not None or locate(model) is not None
+    was_here = weights is not None or whereabouts(model) is not None
     found = find_weights(model, weights, offline)
     module = build()
     if found == RANDOM:
@@ -107,19 +120,21 @@ def load_weights(
         raise
 
 
-def locate(model: Model) -> Path | None:
-    """Find weights that are here already: quickly, without a network and without torch."""
-    found = whereabouts(model)
-    return None if found is None else found[0]
-
-
 def whereabouts(model: Model) -> tuple[Path, str] | None:
-    """Find weights that are here already, and say in two words what kind of place that is."""
+    """Find weights that are here already, and say in two words what kind of place that is.
+
+    This needs neither a network nor torch.
+    """
     for kind, _, candidates in _places(model):
         for path in candidates:
             if path.is_file() or (path.is_dir() and weight_files(path)):
                 return path, kind
     return None
+
+
+def locate(model: Model) -> Path | None:
+    """Find weights that are here already."""
+    return (whereabouts(model) or (None, ""))[0]
 
 
 def packaged_file(package: str, relative: str) -> Path | None:
@@ -146,14 +161,15 @@ def fetch_command(model: Model) -> str:
 
 def _explicit(weights: object) -> Path:
     path = as_path(weights, "weights").expanduser()
-    want, kind = "", WeightsError
-    if path.is_dir() and not weight_files(path):
+    want = ""
+    if not path.exists():
+        want = 'an existing file or folder or "random"'
+    elif path.is_dir() and not weight_files(path):
         want = "a folder with a file of tensors (there is none)"
     elif path.is_file() and path.suffix.lower() not in SUFFIXES:
         want = f"a folder or a file that ends in {', '.join(SUFFIXES)}"
-    elif not path.exists():
-        want, kind = 'an existing file or folder or "random"', MissingWeightsError
     if want:
+        kind = WeightsError if path.exists() else MissingWeightsError
         raise kind(f"weights must be {want}, got {str(path)!r}")
     return path
 
@@ -231,21 +247,17 @@ def sha256_of(path: Path) -> str:
 
 def _missing(model: Model, after: str) -> WeightsError:
     """Make the error: which model, where it was looked for, what to do, what to take instead."""
-    tried = [place for _, place, _ in _places(model)]
-    looked = " and ".join([", ".join(tried[:-1]), tried[-1]] if len(tried) > 1 else tried)
+    *tried, last = (place for _, place, _ in _places(model))
+    looked = f"{', '.join(tried)} and {last}" if tried else last
     command = fetch_command(model)
+    advice = f"run `{command}`" if command else "name them with weights="
     if model.gated:
-        advice = (
-            f"accept its licence ({model.licence}) at {model.gate}, log in with `hf auth login` "
-            f"and run `{command}`"
-        )
-    else:
-        advice = f"run `{command}`" if command else "name them with weights="
+        licence = f"accept its licence ({model.licence}) at {model.gate}"
+        advice = f"{licence}, log in with `hf auth login` and {advice}"
     other = models().get(model.alternative or "")
     if other is not None:
-        command = fetch_command(other)
-        how = f", `{command}`" if command else ", nothing to fetch"
-        advice += f", or take {other.name!r} ({other.licence}, not gated{how})"
+        how = f"`{fetch_command(other)}`" if fetch_command(other) else "nothing to fetch"
+        advice += f", or take {other.name!r} ({other.licence}, not gated, {how})"
     return WeightsError(
         f"weights of {model.name!r} must be here, got none in {looked}, {after}; {advice}"
         f"{works_now()}"
@@ -268,22 +280,19 @@ def _download(model: Model) -> Path:
         path = _torch_cache(model.url)
         return download(model.url, path, model.sha256.get(path.name, ""))
     pinned = {"repo_id": model.hub_id, "revision": model.revision}
+    limits = {"allow_patterns": list(_HUB_FILES), "etag_timeout": _TIMEOUT_S}
+    known = {
+        errors.GatedRepoError: "the hub wants the licence accepted first",
+        errors.RevisionNotFoundError: f"the hub has no revision {model.revision}",
+        errors.RepositoryNotFoundError: "the hub has no such repository, or wants a login",
+    }
     try:
         # Ask for the repository first, as the library repeats failing downloads for minutes.
         huggingface_hub.HfApi().model_info(**pinned, timeout=_TIMEOUT_S)
-        folder = Path(
-            huggingface_hub.snapshot_download(
-                **pinned, allow_patterns=list(_HUB_FILES), etag_timeout=_TIMEOUT_S
-            )
-        )
-    except errors.GatedRepoError:
-        raise DownloadError("the hub wants the licence accepted first") from None
-    except errors.RevisionNotFoundError:
-        raise DownloadError(f"the hub has no revision {model.revision}") from None
-    except errors.RepositoryNotFoundError:
-        raise DownloadError("the hub has no such repository, or wants a login") from None
+        folder = Path(huggingface_hub.snapshot_download(**pinned, **limits))
     except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
-        raise DownloadError(first_line(error)) from None
+        reasons = (reason for kind, reason in known.items() if isinstance(error, kind))
+        raise DownloadError(next(reasons, first_line(error))) from None
     files = weight_files(folder)
     if not files:
         raise DownloadError("the hub has no .safetensors file of it")
@@ -326,3 +335,195 @@ def download(url: str, path: Path, sha256: str = "") -> Path:
         )
     part.replace(path)
     return path
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, of bounded length."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".:")[:200] if lines else type(error).__name__
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Files of one network in a folder, all shards; empty if there are none or some are missing."""
+    index = folder / INDEX
+    if index.is_file():
+        try:
+            names = set(json.loads(read_text(index, "a list of shards"))["weight_map"].values())
+            # Their names alone: a list that comes with the files must not point to others.
+            files = [folder / Path(name).name for name in sorted(names)]
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            return []
+        return files if files and all(file.is_file() for file in files) else []
+    for pattern in ("model.safetensors", *(f"*{suffix}" for suffix in SUFFIXES)):
+        files = sorted(file for file in folder.glob(pattern) if file.is_file())
+        if files:
+            return files
+    return []
+
+
+def load_state(path: object, key: str | None = None) -> State:
+    """Read the tensors of a file to the CPU, or of a folder with one file or all shards.
+
+    `key` is the entry that holds the tensors, where a file of torch holds more than one network.
+    """
+    source = as_path(path, "weights")
+    if not source.is_dir():
+        return _read_file(source, key)
+    files = weight_files(source)
+    if not files:
+        raise _unreadable(source, "no complete weights are in this folder")
+    if len(files) > 1 and not (source / INDEX).is_file():
+        raise _unreadable(source, f"it holds {len(files)} files: name one of them")
+    state: State = {}
+    for file in files:
+        state.update(_read_file(file, key))
+    return state
+
+
+def _read_file(file: Path, key: str | None) -> State:
+    torch = require_torch()
+    if file.suffix.lower() not in SUFFIXES:
+        raise _unreadable(file, "its name does not end so")
+    try:
+        # Refuses missing files, and devices and FIFOs, which might never end.
+        open_regular(file).close()
+    except ValueError as error:
+        raise _unreadable(file, str(error), error) from error
+    try:
+        if file.suffix.lower() == SUFFIXES[0]:
+            library = require("safetensors.torch", "reading .safetensors files", "features")
+            content = library.load_file(file, device="cpu")
+        else:
+            # A mapped file takes memory for the tensors that are used; the older format has none.
+            mapped = zipfile.is_zipfile(file)
+            with warnings.catch_warnings(action="ignore"):
+                content = _load(torch, file, key, mapped=mapped)
+    except (ModuleNotFoundError, WeightsError):
+        raise
+    except pickle.UnpicklingError as error:
+        what = "code or objects beside tensors, which are not unpickled, or is damaged"
+        raise _unreadable(file, f"it holds {what}: {first_line(error)}") from error
+    except Exception as error:
+        # The libraries raise errors of a dozen kinds for damaged files.
+        raise _unreadable(file, f"it is damaged: {first_line(error)}") from error
+    if not isinstance(content, dict) or not content:
+        raise _unreadable(file, "it holds no tensors by name")
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise _unreadable(file, f"its entry {str(name)[:80]!r} is not a tensor")
+    return dict(content)
+
+
+def _load(torch: Any, file: Path, key: str | None, *, mapped: bool) -> Any:
+    """Read a file of torch, or its entry `key`."""
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError:
+        if not mapped:
+            raise
+        with contextlib.suppress(ValueError), open_regular(file) as stream:
+            return {k: torch.from_numpy(v) for k, v in read_weights(stream, key).items()}
+        raise
+    if key is None:
+        return content
+    if not isinstance(content, dict) or key not in content:
+        raise _unreadable(file, f"it lacks the entry {key!r}")
+    return content[key]
+
+
+def _unreadable(path: Path, reason: str, cause: object = None) -> WeightsError:
+    kinds = ", ".join(SUFFIXES[:-1])
+    missing = isinstance(cause, FileNotFoundError)
+    return (MissingWeightsError if missing else WeightsError)(
+        f"weights must be a {kinds} or {SUFFIXES[-1]} file of tensors, got {str(path)!r} ({reason})"
+    )
+
+
+def load_strictly(module: torch.nn.Module, state: State, name: str) -> torch.nn.Module:
+    """Copy a state with the same keys and shapes into a module, and freeze that."""
+    own = module.state_dict()
+    check_keys(
+        name,
+        total=len(own),
+        missing=own.keys() - state.keys(),
+        unexpected=state.keys() - own.keys(),
+        mismatched=(k for k in own.keys() & state.keys() if own[k].shape != state[k].shape),
+    )
+    module.load_state_dict(state, strict=True)
+    return freeze(module)
+
+
+def check_keys(name: str, *, total: int, missing: Keys, unexpected: Keys, mismatched: Keys) -> None:
+    """Raise one sentence unless a file and a network have the same keys and shapes."""
+    words = f"missing of {total}", "unexpected", "of another shape"
+    listed = zip(words, map(sorted, (missing, unexpected, mismatched)), strict=True)
+    faults = [f"{len(k)} {what} (first {k[0]!r})" for what, k in listed if k]
+    if faults:
+        raise WeightsError(
+            f"weights must be those of {name!r}, got a file with tensors {', '.join(faults)}"
+        )
+
+
+def random_weights(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """Fill a module with reproducible random weights, scaled to keep activations of order one.
+
+    For tests and timing only: such a network has learned nothing. Norms become the identity and
+    biases zero; buffers stay.
+    """
+    torch = require_torch()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(module.named_parameters()):
+            if parameter.ndim < 2:
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+                continue
+            # Tokens and position embeddings have no inputs to sum over.
+            is_layer = name.endswith("weight") and "position" not in name
+            scale = parameter[0].numel() ** -0.5 if is_layer else 0.02
+            values = torch.empty(parameter.shape, dtype=torch.float32)
+            parameter.copy_(values.normal_(0.0, scale, generator=generator))
+    return freeze(module)
+
+
+def freeze(module: torch.nn.Module) -> torch.nn.Module:
+    """Switch to evaluation and switch gradients off."""
+    return module.eval().requires_grad_(requires_grad=False)
+
+
+def for_inference(module: torch.nn.Module) -> torch.nn.Module:
+    """Fold batch norms into the convolutions before them, and store kernels channels last.
+
+    Folded in float64, a norm changes a network's output by rounding only. With kernels channels
+    last torch keeps all maps so, which is faster for small networks on CPUs (`to_device` undoes it
+    elsewhere). A norm belongs to the convolution before it among the children of a module; networks
+    that register them in another order must not be given here.
+    """
+    torch = require_torch()
+    nn = torch.nn
+    for parent in list(module.modules()):
+        children = list(parent.named_children())
+        for (_, layer), (name, norm) in itertools.pairwise(children):
+            if isinstance(layer, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                _fold(layer, norm)
+                parent.add_module(name, nn.Identity())
+    return freeze(module).to(memory_format=torch.channels_last)
+
+
+@np.errstate(all="ignore")
+def _fold(convolution: torch.nn.Conv2d, norm: torch.nn.BatchNorm2d) -> None:
+    """Let a convolution do what the norm after it does."""
+    torch = require_torch()
+
+    def double(values: Any, otherwise: float) -> NDArray[np.float64]:
+        plain = otherwise if values is None else values.detach().numpy()
+        return np.asarray(plain, dtype=np.float64)
+
+    # By NumPy: torch would wake its threads for every one of many small arrays.
+    factor = double(norm.weight, 1.0) / np.sqrt(double(norm.running_var, 1.0) + norm.eps)
+    shift = (double(convolution.bias, 0.0) - double(norm.running_mean, 0.0)) * factor
+    # The channels of the output first, those of the input last.
+    kernel = double(convolution.weight, 0.0).transpose(0, 2, 3, 1) * factor[:, None, None, None]
+    weight = torch.from_numpy(kernel.astype(np.float32, order="C")).permute(0, 3, 1, 2)
+    bias = torch.from_numpy((shift + double(norm.bias, 0.0)).astype(np.float32))
+    for name, value in (("weight", weight), ("bias", bias)):
+        setattr(convolution, name, torch.nn.Parameter(value, requires_grad=False))

@@ -11,8 +11,11 @@ from manymatch.features.check import check_backbone  # noqa: E402
 from manymatch.features.maps import dense_maps, unit_rows  # noqa: E402
 from manymatch.features.registry import find_model, load_backbone  # noqa: E402
 from manymatch.features.resize import Resize  # noqa: E402
-from manymatch.features.tensors import load_state, load_strictly  # noqa: E402
-from manymatch.features.weights import locate  # noqa: E402
+from manymatch.features.weights import (  # noqa: E402
+    load_state,
+    load_strictly,
+    locate,
+)
 from tests.support.data_folder import data_folder  # noqa: E402
 from tests.support.operations import OperationCounter  # noqa: E402
 

@@ -13,7 +13,7 @@ if importlib.util.find_spec("timm") is None:
 
 from manymatch.features.backbones.hub import load_timm  # noqa: E402
 from manymatch.features.registry import load_backbone  # noqa: E402
-from manymatch.features.tensors import WeightsError  # noqa: E402
+from manymatch.features.weights import WeightsError  # noqa: E402
 from tests.support.tiny_networks import pixels  # noqa: E402
 from tests.support.torchvision_stub import import_timm  # noqa: E402
 

@@ -19,7 +19,7 @@ from manymatch.features.backbones.vjepa import (  # noqa: E402
 )
 from manymatch.features.debias import PositionalBasis  # noqa: E402
 from manymatch.features.registry import load_backbone, models  # noqa: E402
-from manymatch.features.tensors import WeightsError, random_weights  # noqa: E402
+from manymatch.features.weights import WeightsError, random_weights  # noqa: E402
 from tests.oracles import vjepa as twin  # noqa: E402
 
 TINY = (128, 192, (1, 2, 3, 4))

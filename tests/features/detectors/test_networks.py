@@ -12,8 +12,7 @@ import pytest
 
 from manymatch.features.detectors import suppress
 from manymatch.features.registry import load_detector, models
-from manymatch.features.tensors import WeightsError, load_state, load_strictly
-from manymatch.features.weights import locate
+from manymatch.features.weights import WeightsError, load_state, load_strictly, locate
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_images import texture
 

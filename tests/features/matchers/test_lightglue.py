@@ -20,7 +20,7 @@ from manymatch.features.extractor import Extractor, Features  # noqa: E402
 from manymatch.features.feature_config import FeatureConfig  # noqa: E402
 from manymatch.features.matchers import lightglue, matcher_graph  # noqa: E402
 from manymatch.features.registry import find_model, load_matcher  # noqa: E402
-from manymatch.features.tensors import WeightsError  # noqa: E402
+from manymatch.features.weights import WeightsError  # noqa: E402
 from tests.support.synthetic_images import texture  # noqa: E402
 
 logging.disable_progress_bar()

@@ -15,16 +15,12 @@ from transformers.utils import logging  # noqa: E402
 from manymatch.features.extractor import Extractor  # noqa: E402
 from manymatch.features.feature_config import FeatureConfig  # noqa: E402
 from manymatch.features.matchers import matcher_graph  # noqa: E402
-from manymatch.features.matchers.loftr import (  # noqa: E402
-    LoftrSettings,
-    coarse_matches,
-    fine_offsets,
-)
+from manymatch.features.matchers.loftr import coarse_matches, fine_offsets  # noqa: E402
 from manymatch.features.registry import load_matcher  # noqa: E402
-from manymatch.features.tensors import WeightsError, random_weights  # noqa: E402
+from manymatch.features.weights import WeightsError, random_weights  # noqa: E402
 
 logging.disable_progress_bar()
-SETTINGS = LoftrSettings(threshold=0.01)
+SETTINGS = transformers.EfficientLoFTRConfig(coarse_matching_threshold=0.01)
 
 
 def softmax(values, axis):
@@ -32,31 +28,33 @@ def softmax(values, axis):
     return values / values.sum(axis=axis, keepdims=True)
 
 
-def slow_coarse(features0, features1, settings):
+def slow_coarse(features0, features1, config):
     channels, height, width = features0.shape
     flat0, flat1 = (f.reshape(channels, -1).T.astype(np.float64) for f in (features0, features1))
-    similarity = (flat0 / channels**0.5) @ (flat1 / channels**0.5).T / settings.temperature
+    similarity = (
+        (flat0 / channels**0.5) @ (flat1 / channels**0.5).T / config.coarse_matching_temperature
+    )
     confidence = softmax(similarity, 0) * softmax(similarity, 1)
     found = []
     for i in range(height * width):
         for j in range(height * width):
             rows, columns = (i // width, j // width), (i % width, j % width)
-            b = settings.border
+            b = config.coarse_matching_border_removal
             inner = all(b <= r < height - b for r in rows) and all(
                 b <= c < width - b for c in columns
             )
             value = confidence[i, j]
             largest = value == confidence[i].max() and value == confidence[:, j].max()
-            if inner and largest and value > settings.threshold:
+            if inner and largest and value > config.coarse_matching_threshold:
                 found.append((i, j, value))
     return found
 
 
-def slow_fine(window0, window1, settings):
+def slow_fine(window0, window1, config):
     """One pair of windows, place by place."""
     n, m = (round(len(w) ** 0.5) for w in (window0, window1))
     channels = window0.shape[1]
-    split = channels - settings.second
+    split = channels - config.fine_matching_slice_dim
     product = (window0[:, :split] / split**0.5) @ (window1[:, :split] / split**0.5).T
     confidence = softmax(product, 0) * softmax(product, 1)
     best, place = -1.0, None
@@ -69,8 +67,10 @@ def slow_fine(window0, window1, settings):
     weights = {}
     for dy in (-1, 0, 1):
         for dx in (-1, 0, 1):
-            other = window1[(y + dy) * m + x + dx, split:] / settings.second**0.5
-            weights[dx, dy] = np.exp(window0[a, split:] @ other / settings.second_temperature)
+            other = window1[(y + dy) * m + x + dx, split:] / config.fine_matching_slice_dim**0.5
+            weights[dx, dy] = np.exp(
+                window0[a, split:] @ other / config.fine_matching_regress_temperature
+            )
     total = sum(weights.values())
     shift = [sum(w * d[axis] for d, w in weights.items()) / total for axis in (0, 1)]
     return (a % n, a // n), (x - 1 + shift[0], y - 1 + shift[1])
@@ -113,14 +113,8 @@ class FakeNetwork:
 
     def __init__(self, cells, places, grid):
         self.cells, self.places, self.grid = cells, places, grid
-        self.config = types.SimpleNamespace(
-            hidden_size=4,
-            coarse_matching_temperature=0.1,
-            coarse_matching_threshold=0.2,
-            coarse_matching_border_removal=2,
-            fine_matching_slice_dim=8,
-            fine_matching_regress_temperature=10.0,
-        )
+        published = transformers.EfficientLoFTRConfig().to_dict()
+        self.config = types.SimpleNamespace(**published | {"hidden_size": 4})
         self.seen = None
 
     def efficientloftr(self, pixels):
@@ -205,7 +199,7 @@ def test_the_networks_of_transformers_fit_and_are_read_from_the_folder(tmp_path,
     assert len(points0) >= 1
     np.testing.assert_allclose(points1, points0, atol=0.01)
     np.testing.assert_allclose(points0 % 1.0, 0.5)
-    assert matcher.settings()["second"] == 8
+    assert matcher.settings()["fine_matching_slice_dim"] == 8
 
 
 # LoFTR of kornia

@@ -16,15 +16,14 @@ import torch
 from torch import nn
 
 from manymatch.features.backbones import Backbone
-from manymatch.features.tensors import for_inference
-from manymatch.features.weights import load_weights
+from manymatch.features.weights import for_inference, load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manymatch.features.backbones import Maps
     from manymatch.features.registry import Model
-    from manymatch.features.tensors import State
+    from manymatch.features.weights import State
 
 _STEM = 32
 # (blocks, kernel, stride of the first block, expansion, channels) of each stage.

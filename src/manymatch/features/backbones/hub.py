@@ -20,15 +20,14 @@ from manymatch.features.backbones.published import (
     run_blocks,
 )
 from manymatch.features.registry import Model
-from manymatch.features.tensors import WeightsError, first_line
-from manymatch.features.weights import RANDOM, find_weights, load_weights
+from manymatch.features.weights import RANDOM, WeightsError, find_weights, first_line, load_weights
 from manymatch.io.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manymatch.features.backbones import Maps
-    from manymatch.features.tensors import State
+    from manymatch.features.weights import State
 
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 _IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)

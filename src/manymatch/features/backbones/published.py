@@ -16,15 +16,16 @@ from manymatch._validate import require
 from manymatch.features.backbones import Backbone
 from manymatch.features.device import works_now
 from manymatch.features.resize import Resize
-from manymatch.features.tensors import (
+from manymatch.features.weights import (
+    RANDOM,
     WeightsError,
     check_keys,
+    find_weights,
     first_line,
     freeze,
     load_state,
     random_weights,
 )
-from manymatch.features.weights import RANDOM, find_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from manymatch.features.backbones import Maps
     from manymatch.features.registry import Model
-    from manymatch.features.tensors import State
+    from manymatch.features.weights import State
 
 # Names of tensors in Meta's files, as expressions, and those of the hub; each is applied in turn.
 _DINOV2_NAMES = (

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from manymatch.features.backbones import Maps
     from manymatch.features.registry import Model
-    from manymatch.features.tensors import State
+    from manymatch.features.weights import State
 
 _PATCH = 16
 _HEAD = 64

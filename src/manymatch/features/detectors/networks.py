@@ -18,14 +18,13 @@ from torch.nn import functional
 from manymatch._validate import require
 from manymatch.features.detectors import Detector, Keypoints, Selection
 from manymatch.features.device import inference, works_now
-from manymatch.features.tensors import for_inference
-from manymatch.features.weights import load_weights
+from manymatch.features.weights import for_inference, load_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manymatch.features.registry import Model
-    from manymatch.features.tensors import State
+    from manymatch.features.weights import State
 
 # Integers up to here are exact in float32, the fastest type for pooling.
 _EXACT_IN_FLOAT32 = 2**24

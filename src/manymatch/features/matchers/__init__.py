@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from manymatch._validate import float_array, int_array, refusal, require
 from manymatch.associate.merge import place_in_group
+from manymatch.features.device import choose_device
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
@@ -57,18 +59,21 @@ class PairMatcher(abc.ABC):
         """Facts about the weights; None without any."""
         return self.weights.get(self.detector)
 
-    def find(self) -> tuple[Path | str, Model]:
-        """Find the weights, or download them, and return them with the facts about them."""
+    @functools.cached_property
+    def network(self) -> torch.nn.Module | None:
+        """The network, loaded when first used; None where there is none."""
         from manymatch.features.weights import find_weights
 
+        if not self.weights:
+            return None
         if self.model is None:
             raise refusal("detector", f"one of {', '.join(self.weights)}", self.detector)
-        return find_weights(self.model, offline=self.offline), self.model
+        found = find_weights(self.model, offline=self.offline)
+        return self.build(found, self.model).to(choose_device(self.device))
 
-    @property
-    def network(self) -> torch.nn.Module | None:
-        """The network, if there is one."""
-        return None
+    def build(self, source: Path | str, model: Model) -> torch.nn.Module:
+        """Make the network from the file or folder of its weights."""
+        raise NotImplementedError
 
     def settings(self) -> dict[str, Any] | None:
         """Everything that changes a number, in JSON types; None if that is unknown.
@@ -116,7 +121,7 @@ class FunctionMatcher(PairMatcher):
 
 def hub_network(kind: str, source: Path | str, name: str) -> torch.nn.Module:
     """Make a matcher of transformers from the folder that was found; nothing else is looked up."""
-    from manymatch.features.tensors import freeze
+    from manymatch.features.weights import freeze
 
     transformers = require("transformers", f"the matcher {name!r}", "features")
     return freeze(getattr(transformers, kind).from_pretrained(source, local_files_only=True))

@@ -8,7 +8,6 @@ leave out for speed differs between the implementations.
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +17,7 @@ from manymatch._validate import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
 from manymatch.features.matchers import PairMatcher, hub_network
 from manymatch.features.registry import models
-from manymatch.features.tensors import load_state, load_strictly
+from manymatch.features.weights import load_state, load_strictly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,20 +51,14 @@ class LightGlue(PairMatcher):
         if model.family == "lightglue" and model.detector is not None
     }
 
-    @functools.cached_property
-    def network(self) -> torch.nn.Module:
-        """The network, loaded when first used."""
-        source, model = self.find()
-        build = _transformers_network if model.hub_id else _kornia_network
-        return build(source, model).to(choose_device(self.device))
+    def build(self, source: Path | str, model: Model) -> torch.nn.Module:
+        """Make the network of either library."""
+        return (_transformers_network if model.hub_id else _kornia_network)(source, model)
 
     def settings(self) -> dict[str, Any]:
         """Return the hash of the weights and the threshold."""
-        return {
-            "matching": "LightGlue",
-            "matcher_weights": weights_hash(self.network),
-            "threshold": _THRESHOLD,
-        }
+        weights = weights_hash(self.network)
+        return {"matching": "LightGlue", "matcher_weights": weights, "threshold": _THRESHOLD}
 
     def match(self, first: Features, second: Features) -> _Matches:
         """Match the keypoints of two images; `match` of `PairMatcher`."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import abc
 import copy
-import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,14 +18,26 @@ from manymatch._validate import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
 from manymatch.features.matchers import PairMatcher, Takes, hub_network
 from manymatch.features.registry import find_model
-from manymatch.features.tensors import load_state, load_strictly
+from manymatch.features.weights import load_state, load_strictly
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
     from numpy.typing import ArrayLike, NDArray
 
     from manymatch.features.registry import Model
 
+    _Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+# Constants of Efficient LoFTR in its configuration: temperature of the coarse similarities, what a
+# coarse match must be more probable than, cells along the edges without matches, and the channels
+# of the fine features that the second stage compares, with its temperature.
+_CONSTANTS = (
+    *("coarse_matching_temperature", "coarse_matching_threshold"),
+    "coarse_matching_border_removal",
+    *("fine_matching_slice_dim", "fine_matching_regress_temperature"),
+)
 # Cells of 8 pixels; attention takes 4 x 4 of them at once.
 _CELL, _MULTIPLE = 8, 32
 _GREY = (0.299, 0.587, 0.114)
@@ -52,9 +62,7 @@ class _ImageMatcher(PairMatcher):
         return points0, points1, scores
 
     @abc.abstractmethod
-    def _places(
-        self, first: torch.Tensor, second: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _places(self, first: torch.Tensor, second: torch.Tensor) -> _Tensors:
         """Match two images, (H, W) grey values in [0, 1]."""
 
 
@@ -66,25 +74,20 @@ class Loftr(_ImageMatcher):
     # The positions as they are in the paper; the older weights were trained with others.
     _true_positions: ClassVar[bool] = False
 
-    @functools.cached_property
-    def network(self) -> torch.nn.Module:
-        """The network, loaded when first used."""
-        source, _ = self.find()
+    def build(self, source: Path | str, model: Model) -> torch.nn.Module:
+        """Make kornia's network."""
         module = require("kornia.feature.loftr.loftr", f"the matcher {self.name!r}", "features")
         config = copy.deepcopy(module.default_cfg)
         config["coarse"]["temp_bug_fix"] = self._true_positions
         state = load_state(source, "state_dict")
         state = {key.removeprefix("matcher."): tensor for key, tensor in state.items()}
-        network = load_strictly(module.LoFTR(None, config), state, self.name)
-        return network.to(choose_device(self.device))
+        return load_strictly(module.LoFTR(None, config), state, model.name)
 
     def settings(self) -> dict[str, Any]:
         """Weights; the constants are the published ones."""
         return {"matching": "LoFTR", "weights": weights_hash(self.network)}
 
-    def _places(
-        self, first: torch.Tensor, second: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _places(self, first: torch.Tensor, second: torch.Tensor) -> _Tensors:
         network: Any = self.network
         found = network({"image0": first[None, None], "image1": second[None, None]})
         # It has the centre of the first pixel at (0.5, 0.5).
@@ -105,42 +108,28 @@ class EfficientLoftr(_ImageMatcher):
     name = "efficient-loftr"
     weights: ClassVar[dict[str, Model]] = {"": find_model("efficient-loftr")}
 
-    @functools.cached_property
-    def network(self) -> torch.nn.Module:
-        """The networks, loaded when first used."""
-        network = hub_network("EfficientLoFTRForKeypointMatching", self.find()[0], self.name)
-        return network.to(choose_device(self.device))
+    def build(self, source: Path | str, model: Model) -> torch.nn.Module:
+        """Make the networks of transformers."""
+        return hub_network("EfficientLoFTRForKeypointMatching", source, model.name)
 
     def settings(self) -> dict[str, Any]:
         """Weights and constants."""
-        constants = dataclasses.asdict(self._constants())
-        return {"matching": "Efficient LoFTR", "weights": weights_hash(self.network), **constants}
+        network: Any = self.network
+        constants = {name: getattr(network.config, name) for name in _CONSTANTS}
+        return {"matching": "Efficient LoFTR", "weights": weights_hash(network), **constants}
 
-    def _constants(self) -> LoftrSettings:
-        config: Any = self.network.config
-        return LoftrSettings(
-            temperature=config.coarse_matching_temperature,
-            threshold=config.coarse_matching_threshold,
-            border=config.coarse_matching_border_removal,
-            second=config.fine_matching_slice_dim,
-            second_temperature=config.fine_matching_regress_temperature,
-        )
-
-    def _places(
-        self, first: torch.Tensor, second: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _places(self, first: torch.Tensor, second: torch.Tensor) -> _Tensors:
         torch = require_torch()
         network: Any = self.network
-        constants = self._constants()
         pixels = _padded(first, second)[None, :, None].expand(-1, -1, 3, -1, -1)
         coarse, *residual = network.efficientloftr(pixels).feature_maps
-        cells0, cells1, scores = coarse_matches(coarse[0, 0], coarse[0, 1], constants)
+        cells0, cells1, scores = coarse_matches(coarse[0, 0], coarse[0, 1], network.config)
         if not len(cells0):
             return torch.zeros(0, 2), torch.zeros(0, 2), torch.zeros(0)
         windows0, windows1 = network.refinement_layer(
             coarse / network.config.hidden_size**0.5, residual
         )
-        places = fine_offsets(windows0[0, cells0], windows1[0, cells1], constants)
+        places = fine_offsets(windows0[0, cells0], windows1[0, cells1], network.config)
         columns = coarse.shape[-1]
         points0, points1 = (
             torch.stack([cells % columns, cells // columns], dim=1) * _CELL + place + _WINDOW_START
@@ -168,24 +157,7 @@ def _padded(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return pixels
 
 
-@dataclasses.dataclass(frozen=True)
-class LoftrSettings:
-    """Constants of the method, as published."""
-
-    #: Of the coarse similarities.
-    temperature: float = 0.1
-    #: A coarse match must be more probable.
-    threshold: float = 0.2
-    #: Cells along the edges without matches.
-    border: int = 2
-    #: Channels of the fine features that the second stage compares, and its temperature.
-    second: int = 8
-    second_temperature: float = 10.0
-
-
-def coarse_matches(
-    features0: torch.Tensor, features1: torch.Tensor, settings: LoftrSettings
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def coarse_matches(features0: torch.Tensor, features1: torch.Tensor, config: Any) -> _Tensors:
     """Find the cells of two (C, h, w) maps that match: mutual maxima of the dual softmax.
 
     Returns M cells of either map, counted row by row, and their probabilities.
@@ -193,20 +165,22 @@ def coarse_matches(
     torch = require_torch()
     channels, height, width = features0.shape
     flat0, flat1 = (f.reshape(channels, -1).T for f in (features0, features1))
-    similarity = flat0 @ flat1.T / (channels * settings.temperature)
+    similarity = flat0 @ flat1.T / (channels * config.coarse_matching_temperature)
     confidence = similarity.softmax(dim=0).mul_(similarity.softmax(dim=1))
     best, cells1 = confidence.max(dim=1)
     mutual = confidence.argmax(dim=0)[cells1] == torch.arange(len(cells1), device=cells1.device)
     inner = torch.zeros(height, width, dtype=torch.bool, device=cells1.device)
-    b = settings.border
+    b = config.coarse_matching_border_removal
     inner[b : height - b, b : width - b] = True
     inner = inner.reshape(-1)
-    (cells0,) = torch.where(mutual & (best > settings.threshold) & inner & inner[cells1])
+    (cells0,) = torch.where(
+        mutual & (best > config.coarse_matching_threshold) & inner & inner[cells1]
+    )
     return cells0, cells1[cells0], best[cells0]
 
 
 def fine_offsets(
-    windows0: torch.Tensor, windows1: torch.Tensor, settings: LoftrSettings
+    windows0: torch.Tensor, windows1: torch.Tensor, config: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Find where in their windows cells match.
 
@@ -217,7 +191,7 @@ def fine_offsets(
     torch = require_torch()
     count, _, channels = windows0.shape
     n, m = (round(w.shape[1] ** 0.5) for w in (windows0, windows1))
-    split = channels - settings.second
+    split = channels - config.fine_matching_slice_dim
     first = windows0[..., :split] @ windows1[..., :split].transpose(1, 2) / split
     first = first.softmax(dim=1) * first.softmax(dim=2)
     inner = first.reshape(count, n * n, m, m)[..., 1:-1, 1:-1].reshape(count, -1)
@@ -225,13 +199,13 @@ def fine_offsets(
     place0, place1 = best // (n * n), best % (n * n)
     rows = torch.arange(count, device=best.device)
     second = windows0[rows, place0, None, split:] @ windows1[..., split:].transpose(1, 2)
-    second = second[:, 0].reshape(count, m, m) / settings.second**0.5
+    second = second[:, 0].reshape(count, m, m) / config.fine_matching_slice_dim**0.5
     step = torch.arange(3, device=best.device)
     y, x = place1 // n, place1 % n
     around = second[
         rows[:, None, None], (y[:, None] + step)[:, :, None], (x[:, None] + step)[:, None]
     ]
-    weight = (around.reshape(count, 9) / settings.second_temperature).softmax(dim=1)
+    weight = (around.reshape(count, 9) / config.fine_matching_regress_temperature).softmax(dim=1)
     weight = weight.reshape(count, 3, 3)
     towards = (step - 1).to(weight.dtype)
     shift = torch.stack([weight.sum(dim=1) @ towards, weight.sum(dim=2) @ towards], dim=1)
