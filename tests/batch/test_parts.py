@@ -135,6 +135,27 @@ def test_part_of_another_run_is_done_again(tmp_path, other, sentence):
     assert sentence in run.notes[0]
 
 
+@pytest.mark.parametrize("kind", ["string", "binary", "list"])
+def test_text_that_many_rows_share_is_counted_before_it_is_copied(tmp_path, monkeypatch, kind):
+    """A dictionary of the file has the text once: 11 KB could become gigabytes."""
+    pyarrow = pytest.importorskip("pyarrow")
+    one = pyarrow.string() if kind == "list" else kind
+    schema = {"index": "int64", "text": pyarrow.list_(one) if kind == "list" else kind}
+    run = open_run(tmp_path, HEADER, cut(range(8), 8), schema)
+    text = b"a" * 200_000 if kind == "binary" else "a" * 200_000
+    value = [text] if kind == "list" else text
+    run.write(0, [{"index": i, "text": value if i < 7 else None} for i in range(8)])
+    assert run.path(0).stat().st_size < 5000
+    assert run.read(0)["text"].to_pylist() == [value] * 7 + [None]
+    monkeypatch.setenv("MANYMATCH_MAX_ARRAY_MB", "1")
+    pool = pyarrow.default_memory_pool()
+    before = pool.bytes_allocated()
+    with pytest.raises(DamagedPart, match="its texts expand to more megabytes than 1"):
+        run.read(0)
+    assert pool.bytes_allocated() - before < 500_000
+    assert run.read(0, ["index"]).num_rows == 8
+
+
 def test_block_without_enough_memory_is_tried_again_at_the_end(tmp_path):
     run, do_block = squares(tmp_path)
     tried = []

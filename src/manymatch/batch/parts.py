@@ -18,6 +18,7 @@ import dataclasses
 import errno
 import functools
 import hashlib
+import importlib
 import io
 import json
 import re
@@ -214,12 +215,19 @@ class Run:
         if data != _with_crc(data, b"%08x" % zlib.crc32(_with_crc(data, _NO_CRC))):
             raise ValueError("its checksum does not fit its content")
         pyarrow, parquet = _arrow()
-        source = parquet.ParquetFile(pyarrow.BufferReader(data), page_checksum_verification=True)
-        if source.metadata.metadata[b"manymatch.run"].decode() != self.digest:
+        plain = parquet.ParquetFile(pyarrow.BufferReader(data))
+        if plain.metadata.metadata[b"manymatch.run"].decode() != self.digest:
             raise ValueError("it belongs to a run with other settings")
-        groups = (source.metadata.row_group(k) for k in range(source.num_row_groups))
-        files.check_size(sum(g.column(k).num_values for g in groups for k in range(g.num_columns)))
+        groups = (plain.metadata.row_group(k) for k in range(plain.num_row_groups))
+        chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
+        files.check_size(sum(max(c.num_values, c.total_uncompressed_size // 8) for c in chunks))
+        # A text that many rows share is in the file once: its rows are counted before it is copied.
+        texts = {c.path_in_schema for c in chunks if c.physical_type == "BYTE_ARRAY"}
+        how = {"page_checksum_verification": True, "read_dictionary": list(texts)}
+        source = parquet.ParquetFile(pyarrow.BufferReader(data), metadata=plain.metadata, **how)
         table = source.read(None if columns is None else list(dict.fromkeys(["index", *columns])))
+        files.check_size(sum(map(_text_bytes, table.columns)) // 8, "its texts")
+        table = table.cast(pyarrow.schema(map(plain.schema_arrow.field, table.column_names)))
         indices = table["index"].to_numpy()
         if self.blocks is not None and not np.array_equal(indices, self.blocks[block]):
             raise ValueError("it has other items than its block")
@@ -335,6 +343,18 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 def _arrow() -> tuple[Any, Any]:
     return tuple(require(name, "a batch", "images") for name in ("pyarrow", "pyarrow.parquet"))
+
+
+def _text_bytes(column: Any) -> int:
+    """Count the bytes of the texts of a column that was read as a dictionary."""
+    arrow, compute = (importlib.import_module(f"pyarrow.{name}") for name in ("types", "compute"))
+    total = 0
+    for chunk in column.chunks:
+        flat = chunk.flatten() if arrow.is_list(chunk.type) else chunk
+        if arrow.is_dictionary(flat.type):
+            lengths = compute.binary_length(flat.dictionary).take(flat.indices)
+            total += compute.sum(lengths.cast("int64")).as_py() or 0
+    return total
 
 
 def _with_crc(data: bytes, crc: bytes) -> bytes:
