@@ -52,6 +52,20 @@ def images(tmp_path_factory):
         ("see 'https://host/b.jpg?key=secret'", "see 'https://host/b.jpg?***'"),
         ("s3://bucket/a?b.png", "s3://bucket/a?b.png"),
         ("me@host", "me@host"),
+        ("ftp://me:p@ss@host/a@2x.jpg", "ftp://***@host/a@2x.jpg"),
+        ("FTP://me:secret@host/a", "FTP://***@host/a"),
+        ("ftp://me:a b'c\"d@host/a", "ftp://***@host/a"),
+        ("open 'ftp://me:a b@host/a' failed", "open 'ftp://***@host/a' failed"),
+        ("ftp://me:a/b@host/a", "ftp://***@host/a"),
+        ("ftp:/me:secret@host/a", "ftp:/***@host/a"),
+        ("HTTPS://host/b.jpg?key=secret", "HTTPS://host/b.jpg?***"),
+        ("https://host/b.jpg?key=a'b c", "https://host/b.jpg?***"),
+        ("see https://host/b.jpg?key=a'b for", "see https://host/b.jpg?*** for"),
+        (
+            "http://host:8080/a@2x.jpg and http://host:80 of me@host",
+            "http://host:8080/a@2x.jpg and http://host:80 of me@host",
+        ),
+        ("s3://bucket/dir:1/a@2x.png", "s3://bucket/dir:1/a@2x.png"),
     ],
 )
 def test_secrets_are_masked(text, shown):
@@ -133,6 +147,32 @@ def test_errors_of_other_libraries_become_os_errors_without_secrets(memory, monk
             patch.setattr(type(memory), name, lost)
             with pytest.raises(ValueError, match=r"\(the connection to memory://\*\*\*@host was"):
                 read_bytes("memory://root/a", "a file")
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("https://host/a.png?key=se'cr et", "GET /a.png?key=se%27cr%20et: no route"),
+        ("https://host/a.png?key=secret", "the key 'secret' is wrong"),
+        ("ftp://me:se@cret@host/a.png", "login of me with se@cret failed"),
+    ],
+)
+def test_library_that_quotes_a_secret_is_masked(monkeypatch, address, says):
+    def lost(*_, **__):
+        raise OSError(says)
+
+    path = as_path(address)
+    monkeypatch.setattr(type(path._path), "fs", property(lost))
+    with pytest.raises(ValueError, match=r"\*\*\*") as caught:
+        read_bytes(address, "a file")
+    assert not any(word in str(caught.value) for word in ("secret", "cr et", "cr%20et", "se@cret"))
+
+
+@pytest.mark.usefixtures("memory")
+def test_schemes_may_be_in_capitals():
+    write_text("memory://root/a", "text")
+    assert read_bytes("MEMORY://root/a", "a file") == b"text"
+    assert as_path("FILE:///a/b") == Path("/a/b")
 
 
 def test_large_files_are_refused(memory, monkeypatch):

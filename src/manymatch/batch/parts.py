@@ -36,7 +36,7 @@ from threadpoolctl import ThreadpoolController
 from manymatch._validate import integer, require
 from manymatch.io import files
 from manymatch.io.files import open_regular, out_of_memory
-from manymatch.io.remote import is_remote
+from manymatch.io.remote import is_remote, masked
 from manymatch.options import num_threads, share_cores, usable_cores
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def num_pairs(total: int, limit: int | None) -> int:
 
 def error_sentence(error: BaseException) -> str:
     """Say in one line why a pair could not be worked on."""
-    sentence = " ".join(str(error).split())
+    sentence = masked(" ".join(str(error).split()))
     if isinstance(error, ValueError) and sentence:
         return sentence
     return f"{type(error).__name__}: {sentence}" if sentence else type(error).__name__

@@ -80,7 +80,7 @@ def printable(text: str) -> str:
 
 def command_line() -> str:
     """Return the command line for the report, without passwords."""
-    return masked(shlex.join(["manymatch", *sys.argv[1:]]))
+    return shlex.join(["manymatch", *map(masked, sys.argv[1:])])
 
 
 def check_file(path: Path, name: str, want: str) -> None:

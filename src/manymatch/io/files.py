@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from manymatch._validate import refusal, require
-from manymatch.io.remote import RemotePath, is_remote, located
+from manymatch.io.remote import RemotePath, is_remote, located, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -107,7 +107,7 @@ def brief(error: BaseException) -> str:
     """Return what an error says in one line of bounded length: some quote a whole file."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = masked(" ".join(str(error).split())) or type(error).__name__
     return said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}..."
 
 

@@ -10,10 +10,10 @@ import contextlib
 import errno
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeGuard
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from manymatch._validate import require
 
@@ -24,9 +24,15 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 # What `Path` makes of an address.
 _COLLAPSED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 _LOCAL, _WEB = ("file", "local"), ("http", "https")
-# What may be a secret: a user and password before the host, and the query of a web address.
-_USER = re.compile(r"(?<=://)[^/@\s'\"]*@")
-_QUERY = re.compile(r"(https?://[^\s'\"<>?]*\?)[^\s'\"<>]+")
+# What may be a secret: a user and password before the host, which may have spaces, quotes, "@" and,
+# if no "@" is before it, "/"; and the query of a web address. `Path` leaves one slash of two.
+_USER = re.compile(
+    r"([a-z][a-z0-9+.-]+:/{1,2})"
+    r"(?:[^/\s@:]*:(?!\d+\s)[^/\n]*|[^/\s]*|[^/\s@:]*:(?!\d+/)[^\s@]*)@",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(r"(https?://[^\s<>?]*\?)[^\s<>]*[^\s<>'\"]", re.IGNORECASE)
+_WHOLE_QUERY = re.compile(r"\A(https?://[^?]*\?).+", re.IGNORECASE | re.DOTALL)
 _CODES = {
     PermissionError: errno.EACCES,
     IsADirectoryError: errno.EISDIR,
@@ -43,7 +49,21 @@ def masked(text: str) -> str:
     >>> masked("ftp://me:secret@host/a.jpg and https://host/b.jpg?key=secret")
     'ftp://***@host/a.jpg and https://host/b.jpg?***'
     """
-    return _QUERY.sub(r"\1***", _USER.sub("***@", text))
+    return _QUERY.sub(r"\1***", _USER.sub(r"\1***@", _WHOLE_QUERY.sub(r"\1***", text)))
+
+
+def _secrets(address: str, options: Mapping[str, Any]) -> list[str]:
+    """List the secrets of an address, as a library may quote them, the longest first.
+
+    Some file systems have taken the password out of the address, to their options.
+    """
+    user, query = _USER.match(address), _WHOLE_QUERY.match(address)
+    found = [] if user is None else [user[0][len(user[1]) : -1]]
+    found += [] if query is None else [query[0][len(query[1]) :]]
+    found += [part for text in found for part in re.split("[:=&]", text, maxsplit=9)[1:]]
+    found += [str(options[name]) for name in options if re.search("pass|secret|token|key", name)]
+    found += [form(text) for text in found for form in (unquote, quote, quote_plus)]
+    return sorted({text for text in found if len(text) > 2}, key=len, reverse=True)
 
 
 def located(path: str | os.PathLike[str]) -> Path:
@@ -57,12 +77,15 @@ def located(path: str | os.PathLike[str]) -> Path:
         place = Path(path)
         if _COLLAPSED.match(str(place)) and not Path(place.parts[0]).exists():
             raise ValueError(
-                f'path must be an address as a string ("s3://…"), got {str(place)!r}: '
+                f'path must be an address as a string ("s3://…"), got {masked(str(place))!r}: '
                 'pathlib.Path collapses "//"'
             )
         return place
-    scheme, _, rest = path.partition("://")
-    return Path(rest) if scheme in _LOCAL else RemotePath(path)  # type: ignore[return-value]
+    scheme, mark, rest = path.partition("://")
+    scheme = scheme.lower()
+    if scheme in _LOCAL:
+        return Path(rest)
+    return RemotePath(f"{scheme}{mark}{rest}")  # type: ignore[return-value]
 
 
 def is_remote(path: object) -> TypeGuard[RemotePath]:
@@ -171,6 +194,8 @@ class RemotePath:
                     raise FileNotFoundError(*missing) from error
                 cause = error.__cause__
             codes = (code for kind, code in _CODES.items() if isinstance(cause, kind))
-            said = " ".join(masked(getattr(cause, "strerror", None) or str(cause)).split())
-            given = next(codes, errno.EIO), said or type(cause).__name__, str(self)
+            said = " ".join(str(getattr(cause, "strerror", None) or cause).split())
+            for secret in _secrets(str(self._path), self._path.storage_options):
+                said = said.replace(secret, "***")
+            given = next(codes, errno.EIO), masked(said) or type(cause).__name__, str(self)
             raise OSError(*given) from error
