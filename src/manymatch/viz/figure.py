@@ -350,7 +350,7 @@ def _add_mark(axes: Axes, mark: Lines | Dots, order: int, font: Any) -> None:
     letters: dict[str, Any] = {"ha": "center", "va": "center_baseline", "color": INK}
     letters["font"] = font(mark.label_size, bold=True)
     for centre, label in zip(mark.centres.tolist(), mark.labels, strict=False):
-        axes.text(*centre, label, zorder=order, clip_on=True, **letters)
+        axes.text(centre[0], centre[1], label, zorder=order, clip_on=True, **letters)
 
 
 def _png(figure: Figure) -> bytes:
