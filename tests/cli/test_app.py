@@ -132,7 +132,7 @@ TRIES = {
     "match nowhere/a.jpg b.jpg": "image0 must be an image file, got 'nowhere/a.jpg' (there is no",
     "match . .": "image0 must be an image file, got the folder '.'",
     "match clip.mp4 a.jpg": "of a video, give two of its frames",
-    "match photo.HEIC a.jpg": "convert HEIC to JPEG or PNG",
+    "match photo.HEIC a.jpg": "HEIC needs another package: pip install pillow-heif; or ",
     "match list.txt a.jpg": "it is in no format that Pillow reads",
     "match a.jpg b.jpg --outt x": "match has no option --outt, did you mean '--out'",
     "match a.jpg b.jpg -o x": "match has no option -o, did you mean '--out'",

@@ -5,6 +5,7 @@ import io
 import math
 import subprocess
 import sys
+import types
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from manymatch.io.image import exif_focal, load_image
 
 Image = pytest.importorskip("PIL.Image")
-from PIL import ImageOps  # noqa: E402
+from PIL import ImageFile, ImageOps  # noqa: E402
 
 RNG = np.random.default_rng(3)
 RGB = RNG.integers(0, 256, (7, 5, 3), dtype=np.uint8)
@@ -211,6 +212,36 @@ def test_files_that_are_none(tmp_path):
     ):
         with pytest.raises(ValueError, match=rf"^image must be an image file, got .*({reason})"):
             load_image(path)
+
+
+@pytest.mark.parametrize("package", ["pillow_heif", "pi_heif"])
+def test_heic_is_read_by_a_package_that_is_installed(tmp_path, monkeypatch, package):
+    """Photographs of phones are HEIC, also under other names."""
+    path = damaged(tmp_path, "a.jpg", b"\0\0\0\x18ftypheic" + bytes(20))
+    for name in ("pillow_heif", "pi_heif"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=r"a\.jpg' \(HEIC needs .*: pip install pillow-heif"):
+        load_image(path)
+
+    class Heic(ImageFile.ImageFile):
+        format = "HEIF"
+
+        def _open(self):
+            self._mode, self._size = "RGB", (5, 7)
+
+        def load(self):
+            return Image.fromarray(RGB).load()
+
+        def crop(self, box):
+            return Image.fromarray(RGB).crop(box)
+
+    def register():
+        Image.register_open("HEIF", Heic, lambda prefix: prefix[4:12] == b"ftypheic")
+
+    monkeypatch.setitem(sys.modules, package, types.SimpleNamespace(register_heif_opener=register))
+    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
+    monkeypatch.setattr(Image, "ID", list(Image.ID))
+    assert np.array_equal(load_image(path), RGB)
 
 
 def test_large_images_are_refused_before_they_are_decoded(tmp_path):

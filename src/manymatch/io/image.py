@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
 import struct
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from manymatch.io.files import PathLike
 
 # Formats whose decoders hold several copies of the image; their pixels count twice.
-_HUNGRY_FORMATS = ("AVIF", "JPEG2000", "WEBP")
+_HUNGRY_FORMATS = ("AVIF", "HEIF", "JPEG2000", "WEBP")
 # Pixels that are converted at once; whole images would be in memory several times.
 _BAND_PIXELS = 1 << 18
 _WANT = "an image file, a Pillow image or an array of shape (H, W) or (H, W, 1, 3 or 4)"
@@ -35,9 +36,11 @@ _WANT_TENSOR = (
 _CHANNELS = (1, 3, 4)
 _DTYPES = "uint8, uint16, bool or float in [0, 1]"
 _DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
+_NEEDS_HEIF = "HEIC needs another package: pip install pillow-heif; or convert it to JPEG"
+_HEIC, _MAGIC_BYTES = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), 12
 # What to do about files that Pillow does not read, by their ending.
 _ADVICE = {
-    **dict.fromkeys((".heic", ".heif"), ": convert HEIC to JPEG or PNG"),
+    **dict.fromkeys((".heic", ".heif"), f": {_NEEDS_HEIF}"),
     **dict.fromkeys(
         (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v"),
         ": of a video, give two of its frames as images",
@@ -94,6 +97,18 @@ def _decoding(name: str, want: str, given: str) -> Iterator[None]:
         raise wrong(f"{name} must be {want}, got {given} ({reason})") from error
 
 
+def _allow_heic(start: bytes) -> None:
+    """Let Pillow read a file that begins like HEIC, if a package for that is installed."""
+    if start[4:8] != b"ftyp" or start[8:12] not in _HEIC:
+        return
+    for package in ("pillow_heif", "pi_heif"):
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(package).register_heif_opener()
+            return
+    if start[8:12] != b"mif1":  # which may be AVIF
+        raise _ReadError(_NEEDS_HEIF)
+
+
 @contextlib.contextmanager
 def open_image(path: PathLike, name: str = "path", want: str = "an image file") -> Iterator[Any]:
     """Open an image file as a Pillow image.
@@ -113,6 +128,8 @@ def open_image(path: PathLike, name: str = "path", want: str = "an image file") 
                 raise _ReadError("it is empty")
             pillow = require_pillow()
             pillow.init()
+            _allow_heic(file.read(_MAGIC_BYTES))
+            file.seek(0)
             # EPS is a program, which another program would run.
             formats = [known for known in pillow.OPEN if known != "EPS"]
             with pillow.open(file, formats=formats) as image:
@@ -129,7 +146,8 @@ def load_image(
     Parameters
     ----------
     source : path, ndarray, torch.Tensor or PIL.Image.Image
-        A file in any format that Pillow reads (of several frames the first one), a Pillow image,
+        A file in any format that Pillow reads (of several frames the first one), HEIC if
+        pillow-heif or pi-heif is installed, a Pillow image,
         or an array of shape (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), RGB order, of uint8,
         uint16, bool or float in [0, 1]. A tensor, on any device and with or without gradient, has
         its channels first, (3, H, W), or last; (1, 3, H, W) is one image as well.

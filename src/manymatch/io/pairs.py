@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 #: Endings, in lower case, of the files that count as images of a folder.
 IMAGE_SUFFIXES = frozenset(
-    {".bmp", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+    {
+        *(".bmp", ".heic", ".heif", ".jp2", ".jpeg", ".jpg"),
+        *(".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
+    }
 )
 
 _WANT = "a list of image pairs"
