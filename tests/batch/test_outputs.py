@@ -4,6 +4,8 @@ import csv
 import dataclasses
 import json
 import os
+import re
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from manymatch.batch import outputs
 from manymatch.batch.batch import run_batch
 from manymatch.batch.outputs import checked_formats
 from manymatch.batch.parts import Run, cut, open_run
-from manymatch.batch.work import VERDICTS
+from manymatch.batch.work import VERDICTS, pair_file
 from manymatch.io import load_graph, read_hloc, read_matches_npz
 from manymatch.io.pairs import Pair, exhaustive_pairs
 from manymatch.matcher.matcher import Matcher
@@ -57,6 +59,10 @@ def test_names_that_are_not_utf8_are_escaped(images, tmp_path):
     assert len(summary.files) == 2
     assert summary.counts["error"] == 0
     assert rows(tmp_path / "out")[0]["name0"] == "\\udcfe.png"
+
+
+def refuse(*_):
+    raise ValueError
 
 
 def full(*_, **__):
@@ -110,7 +116,7 @@ def test_all_formats_hold_the_matches_of_every_pair(done, pairs, tmp_path):
     text = colmap_pairs(summary.files[-1])
     assert list(text) == [(pair.name0, pair.name1) for pair in pairs]
     for index, pair in enumerate(pairs):
-        expected = read_matches_npz(outputs.matches_path(done[0], index, pair.name0, pair.name1))
+        expected = read_matches_npz(pair_file(done[0] / "matches", index, pair, "npz"))
         graph = read_hloc(matches, features, pair.name0, pair.name1)
         assert sorted(map(tuple, graph.edges.tolist())) == sorted(
             map(tuple, expected.matches.tolist())
@@ -244,7 +250,7 @@ def test_two_images_that_are_paired_twice_are_there_once(pairs, tmp_path):
     assert summary.computed == 4
     text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
     assert list(text) == [(pair.name0, pair.name1) for pair in pairs[:2]]
-    first = read_matches_npz(outputs.matches_path(tmp_path, 0, pairs[0].name0, pairs[0].name1))
+    first = read_matches_npz(pair_file(tmp_path / "matches", 0, pairs[0], "npz"))
     assert text[pairs[0].name0, pairs[0].name1] == list(map(tuple, first.matches.tolist()))
 
 
@@ -308,7 +314,8 @@ def test_matches_are_read_by_pair(done, pairs):
         assert 3 in store
         assert 99 not in store
         for index, name0, name1, found in store.items():
-            path = outputs.matches_path(done[0], index, name0, name1)
+            assert (name0, name1) == (pairs[index].name0, pairs[index].name1)
+            path = pair_file(done[0] / "matches", index, pairs[index], "npz")
             expected = read_matches_npz(path)
             same(found, expected)
         same(store.by_names("view001.png", "view003.png"), store[7])
@@ -407,3 +414,31 @@ def test_rows_of_many_parts_come_in_the_order_of_the_pairs(tmp_path, monkeypatch
         run.write(block, [{"index": int(i), "name0": f"{i}.jpg"} for i in items])
     found = list(outputs.rows_in_order(run, ["name0"]))
     assert found == [{"index": i, "name0": f"{i}.jpg"} for i in range(40)]
+
+
+def test_page_shows_pairs_by_verdict_with_pictures(pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr("manymatch.batch.gallery._MOST_PAIRS", 8)
+    name = "<script>alert(1)</script>&\"'.png"
+    listed = [dataclasses.replace(pairs[0], name0=name), *pairs[1:]]
+    listed.append(Pair("a", "b", tmp_path / "a", tmp_path / "b"))
+    summary = run_batch(listed, None, tmp_path, CONFIG, formats=["html"])
+    assert summary.files[-1] == tmp_path / "index.html"
+    page = summary.files[-1].read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in page
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+    assert not re.findall(r"""(?:src|href)=["'](?!data:|#|pictures/)""", page)
+    heads = re.findall(r"<h2>(.+): (\d+)</h2>", page)
+    assert dict(heads) == {name: str(number) for name, number in summary.counts.items() if number}
+    assert [head for head, _ in heads] == [name for name in VERDICTS if summary.counts[name]]
+    links = [unquote(link) for link in re.findall(r'href="(pictures/[^"]+)"', page)]
+    assert 0 < len(links) <= 8
+    assert sorted(links) == sorted(f"pictures/{p.name}" for p in (tmp_path / "pictures").iterdir())
+    for link in links:
+        with Image.open(tmp_path / link) as picture:
+            assert picture.height == 400
+    assert "there is no such file" in page
+    # An image that was removed since has no picture.
+    monkeypatch.setattr(outputs.write_gallery.__module__ + ".load_image", refuse)
+    assert run_batch(listed, None, tmp_path, CONFIG, formats=["html"]).computed == 0
+    assert "pictures/" not in (tmp_path / "index.html").read_text()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch.batch.batch import BatchSummary, run_batch
-from manymatch.batch.outputs import count_reasons, reasons_sentence
+from manymatch.batch.outputs import count_reasons
 from manymatch.batch.parts import RunProgress
 from manymatch.batch.work import VERDICTS
 from manymatch.cli import batch, console
@@ -45,7 +45,8 @@ def test_over_a_folder(images, tmp_path):
 
 
 def test_shards(images, tmp_path):
-    command = ("batch", images, "--out", tmp_path, *FLAGS, "--format", "npz, colmap")
+    formats = ["--format", "npz", "--format", "colmap, parquet"]
+    command = ("batch", images, "--out", tmp_path, *FLAGS, *formats)
     for shard in ("2/2", "1/2"):
         assert not (tmp_path / "colmap").exists()
         result = run(*command, "--shard", shard)
@@ -83,7 +84,8 @@ def test_pairs_that_could_not_be_run_are_counted_with_their_reasons(images, tmp_
         result = run(*arguments)
         assert result.exit_code == 1, result.output
         last = result.stdout.splitlines()[-1]
-        assert last.startswith("4 of 5 pairs could not be run; 3 pairs: ")
+        begin = "5 of 7 images could not be read, so 4 of 5 pairs could not be run; 3 pairs: "
+        assert last.startswith(begin)
         assert "(there is no such file) (and others alike); 1 pair: " in last
         assert "in no format that Pillow reads" in last
         assert_sentence(last)
@@ -118,10 +120,12 @@ def test_every_summary_reads_well(numbers, left, seconds):
         seconds=seconds,
         files=(),
         reasons=tuple(count_reasons([f"no file '{i}'" for i in range(error)])),
+        images=finished + 1,
+        unreadable=error // 2,
     )
     assert_sentence(batch._summary(summary))
     if error:
-        assert_sentence(reasons_sentence(summary.reasons, "could not be run", finished))
+        assert_sentence(batch._errors(summary))
     for remaining in (None, seconds):
         progress = RunProgress(finished, finished + left, counts, remaining)
         assert_reads_well(console.progress_text(progress))

@@ -30,7 +30,7 @@ from manymatch.batch.outputs import (
 from manymatch.batch.parts import num_pairs, num_workers, open_run, run_blocks
 from manymatch.batch.ray_engine import RayBlocks, ray_cluster
 from manymatch.batch.shards import cutting, pair_blocks, shard_of
-from manymatch.batch.work import ERROR, VERDICTS, BlockWork, PairWork
+from manymatch.batch.work import ERROR, UNREADABLE, VERDICTS, BlockWork, PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
 from manymatch.geometry.pose import pose_auc
 from manymatch.io.files import as_path, output_folder
@@ -58,13 +58,13 @@ class BatchSummary:
     """Summary of a batch: counts, accuracy and the files that were written.
 
     `total` pairs were asked for, `finished` of them have a row, `computed` rows are new, and
-    `with_pose` pairs have a pose of any verdict. `counts` are pairs by verdict: those of
-    `Confidence`, where "failed" is without a pose, and "error" for pairs that could not be tried;
-    `reasons` say why, the most frequent first. `auc` is the area under the curve of pose errors up
-    to 5, 10 and 20 degrees, in percent, over the pairs whose true pose is known; None without any.
-    `rank_one_auc` is the same for rank-one matches with plain consensus. `files` are tables and
-    files with the matches of all pairs, `seconds` the time of this run, and `interrupted` says
-    whether Ctrl-C ended it.
+    `with_pose` pairs have a pose of any verdict. `unreadable` of their `images` cannot be read.
+    `counts` are pairs by verdict: those of `Confidence`, where "failed" is without a pose, and
+    "error" for pairs that could not be tried; `reasons` say why, the most frequent first. `auc` is
+    the area under the curve of pose errors up to 5, 10 and 20 degrees, in percent, over the pairs
+    whose true pose is known; None without any. `rank_one_auc` is the same for rank-one matches with
+    plain consensus. `files` are tables and files with the matches of all pairs, `seconds` the time
+    of this run, and `interrupted` says whether Ctrl-C ended it.
     """
 
     folder: Path
@@ -80,6 +80,8 @@ class BatchSummary:
     notes: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
     interrupted: bool = False
+    images: int = 0
+    unreadable: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
@@ -143,13 +145,14 @@ def run_batch(
         computing the features twice.
     with_rank_one : bool
         Also match the plain way, in further columns.
-    formats : iterable of {"parquet", "npz", "h5", "colmap", "colmap-db"}
+    formats : iterable of {"parquet", "npz", "h5", "colmap", "colmap-db", "html"}
         Also keep keypoints and matches in the parts, from which `manymatch.read_matches` reads them
         at any time ("parquet" is only that). When all pairs are finished, files are made of them:
         ``matches/<index>_<name0>_<name1>.npz`` for each pair; hloc's ``features.h5`` and
-        ``matches.h5``; COLMAP's ``colmap/matches.txt`` with one text of keypoints per image; and
-        ``database.db`` for COLMAP's mappers. Other formats can be asked for later. Where two images
-        are paired twice, files of hloc and COLMAP have the first pair.
+        ``matches.h5``; COLMAP's ``colmap/matches.txt`` with one text of keypoints per image;
+        ``database.db`` for COLMAP's mappers; and ``index.html``, a page with pictures of up to 300
+        pairs by verdict. Other formats can be asked for later. Where two images are paired twice,
+        files of hloc and COLMAP have the first pair.
     limit : int, optional
         Only the first pairs; a later run without it continues with the others.
     shard : str, optional
@@ -275,8 +278,7 @@ class _Batch:
         if formats and not outcome.interrupted:
             if not run.missing(self.wanted):
                 store = MatchStore(run, self.more["provenance"])
-                said, per = run.rows(FOCAL_COLUMNS), self.header["camera_per"]
-                files += write_outputs(store, said, self.folder, formats, per)
+                files += write_outputs(store, run, self.pairs, formats, self.header["camera_per"])
             elif len(self.own) < len(self.wanted):
                 remarks.append(
                     "Files of the matches are written when the parts of all shards are in one "
@@ -340,7 +342,7 @@ class _Batch:
         names = columns(self.header["with_rank_one"])
         verdicts, counts = Counter[str](dict.fromkeys(VERDICTS, 0)), Counter[str]()
         errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
-        sentences: list[str] = []
+        sentences, unreadable = list[str](), set[str]()
 
         def rows() -> Iterator[dict[str, Any]]:
             for row in rows_in_order(run, list(names)):
@@ -351,6 +353,8 @@ class _Batch:
                 counts["posed"] += row["success"]
                 if row["verdict"] == ERROR:
                     sentences.append(row["error"])
+                    sides = UNREADABLE.get(row["reason"], ())
+                    unreadable.update(row[f"name{side}"] for side in sides)
                 if "found" in (row["camera0_source"], row["camera1_source"]):
                     counts["found"] += 1
                     counts["undetermined"] += row["focal_determined"] is False
@@ -373,6 +377,8 @@ class _Batch:
             "total": int(wanted.sum()),
             "finished": verdicts.total(),
             "with_pose": counts["posed"],
+            "images": len(np.unique(numbered(self.pairs)[1][wanted])),
+            "unreadable": len(unreadable),
             "counts": dict(verdicts),
             "auc": auc,
             "rank_one_auc": rank_one_auc,

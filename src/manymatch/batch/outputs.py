@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import count, refusal, require
-from manymatch.batch.focals import shared_focals
+from manymatch.batch.focals import FOCAL_COLUMNS, shared_focals
+from manymatch.batch.gallery import write_gallery
 from manymatch.batch.parts import FORMAT, RUN, Run, read_run
 from manymatch.batch.work import (
     ARRAYS,
@@ -25,12 +26,12 @@ from manymatch.batch.work import (
     RANK_ONE_COLUMNS,
     ROTATION,
     TRANSLATION,
-    plain_text,
+    pair_file,
 )
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.io.colmap_matches import check_mirrored
-from manymatch.io.files import as_path, make_folder, name_end, whole_file, write_text
+from manymatch.io.files import as_path, make_folder, whole_file, write_text
 from manymatch.io.image import stored_orientation
 from manymatch.io.matches import PairMatches, alternatives_of
 from manymatch.io.pair_writer import ImageRecord
@@ -47,11 +48,9 @@ if TYPE_CHECKING:
     from manymatch.io.pairs import Pair, PairImage
     from manymatch.matcher.config import MatcherConfig
 
-#: Formats of the matches of a batch; the first two take any pairs.
-BATCH_FORMATS = ("parquet", *FORMATS)
-_ANY_PAIRS = BATCH_FORMATS[:2]
-# Of either image in the name of a pair's file, which the system limits in bytes, not letters.
-_NAME_BYTES = 80
+#: Formats of the matches of a batch, and those that take any pairs.
+BATCH_FORMATS = ("parquet", *FORMATS, "html")
+_ANY_PAIRS = ("parquet", "npz", "html")
 # Rows that become Python objects at once, and rows that are sorted at once.
 _CHUNK, _STRETCH = 1024, 20_000
 # Parts with matches that a reader holds.
@@ -426,28 +425,20 @@ def _check_database(
         check_mirrored(stored[first], stored[second])
 
 
-def matches_path(folder: Path, index: int, name0: str, name1: str) -> Path:
-    """Name of the .npz file of a pair in the folder of a batch."""
-    names = (re.sub(r"[^\w.-]+", "-", plain_text(name)) for name in (name0, name1))
-    names = (name_end(name, _NAME_BYTES) for name in names)
-    return folder / "matches" / f"{index:06d}_{'_'.join(names)}.npz"
-
-
 def write_outputs(
     store: MatchStore,
-    rows: Iterable[Mapping[str, Any]],
-    folder: Path,
+    run: Run,
+    pairs: Sequence[Pair],
     formats: Sequence[str],
     camera_per: CameraPer,
 ) -> list[Path]:
-    """Write the matches of all pairs for other tools; return the files that hold several pairs.
+    """Write the matches of all pairs in formats of `run_batch`; return files of several pairs.
 
-    The folder of the batch gets ``matches/`` with an .npz file for each pair; ``features.h5`` and
-    ``matches.h5`` for hloc; ``colmap/`` with ``matches.txt`` and one text of keypoints per image;
-    and ``database.db`` for COLMAP's mappers. An image has one camera in all of its pairs; if its
-    focal length was unknown, that of EXIF, or that of `shared_focals` of all rows.
+    An image has one camera in all of its pairs; if its focal length was unknown, that of EXIF, or
+    that of `shared_focals` of all rows.
     """
-    focals = shared_focals(rows) if "colmap-db" in formats else {}
+    focals = shared_focals(run.rows(FOCAL_COLUMNS)) if "colmap-db" in formats else {}
+    folder = run.folder
     places = {"npz": folder / "matches", "colmap": folder / "colmap"}
     with contextlib.ExitStack() as stack:
         writers = []
@@ -458,7 +449,7 @@ def write_outputs(
         for index in store if writers or "npz" in formats else ():
             row, found = store.pair(index)
             if "npz" in formats:
-                found.write_npz(matches_path(folder, index, row["name0"], row["name1"]))
+                found.write_npz(pair_file(places["npz"], index, pairs[index], "npz"))
             if writers:
                 image0, image1 = _images(row, found, focals, camera_per)
                 # Only a pose whose matches can be trusted is given to mappers.
@@ -466,7 +457,8 @@ def write_outputs(
                 found = dataclasses.replace(found, pose=pose, cameras=_cameras(found))
                 for writer in writers:
                     writer.add(image0, image1, found)
-    return [path for writer in writers for path in writer.files.values()]
+    files = [path for writer in writers for path in writer.files.values()]
+    return [*files, write_gallery(store, run, pairs, folder)] if "html" in formats else files
 
 
 def _cameras(found: PairMatches) -> tuple[Camera, Camera]:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -25,7 +26,7 @@ from manymatch.geometry.pose import (
     rotation_error_deg,
     translation_error_deg,
 )
-from manymatch.io.files import make_folder, write_text
+from manymatch.io.files import make_folder, name_end, write_text
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.matches import alternative_arrays, to_json
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
@@ -47,6 +48,12 @@ if TYPE_CHECKING:
 ImageKey: TypeAlias = tuple[Path, int, int | None]
 #: Verdict on a pair that could not be tried; the others are those of `Confidence`.
 ERROR = "error"
+#: Why a pair could not be tried whose images, of these sides, could not be read.
+UNREADABLE = {
+    "image 0 could not be read": (0,),
+    "image 1 could not be read": (1,),
+    "images 0 and 1 could not be read": (0, 1),
+}
 #: All verdicts, best first.
 VERDICTS = (*get_args(Verdict), ERROR)
 
@@ -206,6 +213,10 @@ class Views:
 # --------------------------------------------------------------------------------- pairs
 
 
+class _UnreadableError(ValueError):
+    """Images of a pair, by their sides, that cannot be read."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairWork:
     """Matches pairs, and writes nothing. It can be sent to other processes.
@@ -260,8 +271,7 @@ class PairWork:
         return row if first is None else first.updated(index, row)
 
     def _matched(self, index: int, pair: Pair, first: FirstPass | None) -> dict[str, Any]:
-        view0 = self.views.get(pair.path0, pair.rot0)
-        view1 = self.views.get(pair.path1, pair.rot1)
+        view0, view1 = self._both_views(pair)
         cameras = [view0.camera_in(pair, 0), view1.camera_in(pair, 1)]
         if first is not None:
             for side, known in enumerate(cameras):
@@ -282,15 +292,33 @@ class PairWork:
         row = result_row(index, pair, result, cameras, self.camera_per)
         return row | match_columns(result) if self.keep_matches else row
 
-    def _failed(self, index: int, pair: Pair, error: Exception) -> dict[str, Any]:
+    def _both_views(self, pair: Pair) -> list[View]:
+        views, errors = [], {}
+        for side, key in enumerate(((pair.path0, pair.rot0), (pair.path1, pair.rot1))):
+            try:
+                views.append(self.views.get(*key))
+            except ValueError as error:
+                if machine_fault(error):
+                    raise
+                errors[side] = error
+        if errors:
+            raise _UnreadableError(tuple(errors)) from next(iter(errors.values()))
+        return views
+
+    def _failed(self, index: int, pair: Pair, error: BaseException) -> dict[str, Any]:
         # A pair with known pose counts as a failure in the area under the curve.
         missed = {"pose_error_deg": FAILURE_DEG} if pair.has_truth else {}
+        why = None
+        if isinstance(error, _UnreadableError):
+            why = next(why for why, sides in UNREADABLE.items() if sides == error.args[0])
+            error = error.__cause__ or error
         row = {
             "index": index,
             "name0": plain_text(pair.name0),
             "name1": plain_text(pair.name1),
             "success": False,
             "verdict": ERROR,
+            "reason": why,
             "error": plain_text(error_sentence(error)),
             **missed,
             "seed": self.config.options.seed,
@@ -351,6 +379,12 @@ def result_row(
 def plain_text(value: str) -> str:
     """Escape bytes that are not UTF-8; names of files may hold any bytes."""
     return value.encode("utf-8", "backslashreplace").decode()
+
+
+def pair_file(folder: Path, index: int, pair: Pair, ending: str) -> Path:
+    """Name a file of a pair; systems limit names in bytes, not letters."""
+    names = (re.sub(r"[^\w.-]+", "-", plain_text(name)) for name in (pair.name0, pair.name1))
+    return folder / f"{index:06d}_{'_'.join(name_end(name, 80) for name in names)}.{ending}"
 
 
 def match_columns(result: MatchResult) -> dict[str, Any]:

@@ -72,14 +72,14 @@ def run(
     camera_per: flags.CameraPerOption = "pair",
     with_rank_one: flags.WithRankOne = False,
     formats: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             "--format",
             help="Also keep the matches (parquet), and write them at the end: npz (one file a "
-            "pair), h5 (hloc), colmap (text), colmap-db (a database for COLMAP's mappers); several "
-            "by commas.",
+            "pair), h5 (hloc), colmap (text), colmap-db (a database for COLMAP's mappers), html "
+            "(a page with pictures by verdict); several by commas, or repeated.",
         ),
-    ] = "",
+    ] = None,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -127,7 +127,7 @@ def run(
                 cameras=cameras,
                 camera_per=per,
                 with_rank_one=with_rank_one,
-                formats=flags.split_list(formats),
+                formats=flags.split_list(*(formats or ())),
                 limit=limit,
                 shard=shard,
                 block=block,
@@ -174,8 +174,15 @@ def print_summary(summary: BatchSummary, *, as_json: bool) -> None:
     for path in summary.files:
         print_plain(f"Written: {path}")
     if summary.reasons:
-        said = reasons_sentence(summary.reasons, "could not be run", summary.finished)
-        print_plain(f"{said} --retry-errors tries again.", style="red")
+        print_plain(f"{_errors(summary)} --retry-errors tries again.", style="red")
+
+
+def _errors(summary: BatchSummary) -> str:
+    said = reasons_sentence(summary.reasons, "could not be run", summary.finished)
+    if not summary.unreadable:
+        return said
+    images = f"{summary.unreadable:,} of {count(summary.images, 'image')} could not be read"
+    return f"{images}, so {said}"
 
 
 def _summary(summary: BatchSummary) -> str:

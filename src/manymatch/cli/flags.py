@@ -232,6 +232,6 @@ def _print_settings(fields: dict[str, dataclasses.Field[Any]]) -> None:
     print_plain("\nA preset has defaults of its own: manymatch models PRESET")
 
 
-def split_list(text: str) -> list[str]:
-    """Split a text at its commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+def split_list(*texts: str) -> list[str]:
+    """Split texts at their commas."""
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]

@@ -59,9 +59,12 @@ def run(
         "earlier result in it is replaced.",
     ] = None,
     formats: Annotated[
-        str,
-        typer.Option("--format", help=f"Matches as {', '.join(FORMATS)}; several by commas."),
-    ] = "npz",
+        list[str] | None,
+        typer.Option(
+            "--format",
+            help=f"Matches as {', '.join(FORMATS)}, by default npz; several by commas or repeated.",
+        ),
+    ] = None,
     with_rank_one: flags.WithRankOne = False,
     picture: Annotated[bool, "Write matches.png."] = True,
     report: Annotated[bool, "Write report.html."] = True,
@@ -78,7 +81,7 @@ def run(
     written (it is printed all the same).
     """
     names = image_names(image0, image1, images)
-    chosen = check_formats(flags.split_list(formats), names, "names of images")
+    chosen = check_formats(flags.split_list(*(formats or ["npz"])), names, "names of images")
     folder = output_folder(out or pair_folder(image0, image1), "--out")
     check_images(image0=image0, image1=image1)
     earlier = earlier_result(folder)[0]
