@@ -197,14 +197,10 @@ def test_ctrl_c_and_on(tmp_path):
 
 def test_navi_split(tmp_path):
     make_navi_objects(tmp_path / "navi", {"cup": 30})
-    arguments = ["navi-split", tmp_path / "navi", tmp_path / "lists", "--pairs", "6"]
-    result = invoke(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    manifest = json.loads(result.stdout)
+    arguments = ["navi-split", tmp_path / "navi", tmp_path / "lists", "--pairs", "6", "--json"]
+    manifest = json.loads(invoke(*arguments).stdout)
     assert all(finding["holds"] for finding in manifest["audit"])
-    assert (tmp_path / "lists" / "estimation" / "pairs_wildset_0-40.csv").is_file()
-    result = invoke("navi-split", tmp_path / "nothing", tmp_path / "lists")
-    assert result.exit_code == 2
+    assert invoke("navi-split", tmp_path / "nothing", tmp_path / "lists").exit_code == 2
 
 
 def test_all_runs_what_it_can_and_names_the_rest(tmp_path, monkeypatch):

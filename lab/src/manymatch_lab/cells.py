@@ -9,7 +9,7 @@ import numpy as np
 
 from manymatch_lab.evaluate.run_tables import seeds_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS
-from manymatch_lab.evaluate.tables import Cell
+from manymatch_lab.evaluate.tables import Cell, Table
 
 #: Ends of column names, one a threshold.
 DEGREES = tuple(f"@{threshold}°" for threshold in THRESHOLDS)
@@ -17,6 +17,11 @@ DEGREES = tuple(f"@{threshold}°" for threshold in THRESHOLDS)
 MACRO = "Macro average"
 #: Label of the paper's averages beside sets that the paper does not have.
 PAPER_MACRO = "paper, DINOv3, six datasets"
+
+
+def columns(before: str, after: str = "") -> list[str]:
+    """Name one column a threshold."""
+    return [f"{before}{degrees}{after}" for degrees in DEGREES]
 
 
 def triplet(values: Iterable[float], digits: int = 1) -> str:
@@ -88,12 +93,36 @@ def signs_text(what: str, counts: dict[str, int]) -> str:
     )
 
 
-def missing_rows(data: dict[str, Any], columns: int) -> list[list[str | Cell]]:
-    """Make one row for every set that was asked for and is not here; `notes` say why."""
-    return [
-        [entry["set"], Cell("not run", dim=True), *[""] * (columns - 2)]
-        for entry in data["missing"]
-    ]
+def set_table(
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str | Cell]],
+    notes: Sequence[str],
+    data: dict[str, Any],
+    run: dict[str, Any] | None = None,
+) -> Table:
+    """Make a table with a row for every set that was asked for and is not here.
+
+    The title of the table of one run also says representation and number of seeds.
+    """
+    empty = [""] * (len(header) - 2)
+    absent = ([entry["set"], Cell("not run", dim=True), *empty] for entry in data["missing"])
+    return Table(run_title(title, data, run), header, [*rows, *absent], notes)
+
+
+def run_title(title: str, data: dict[str, Any], run: dict[str, Any] | None) -> str:
+    """Make the title of a table, that of one run with the representation and how many seeds."""
+    if run is None:
+        return title
+    return f"{title}, {run['representation']}, {seeds_text(data['settings'])}"
+
+
+def set_entries(
+    run: dict[str, Any], name: str, average: Any, title: str = MACRO
+) -> list[tuple[str, str, Any]]:
+    """List title, name and one value of every set of a run, and last the average over them."""
+    entries = [(entry["title"], entry["name"], entry[name]) for entry in run["sets"]]
+    return [*entries, (title, "", average)]
 
 
 def listed(words: Sequence[str]) -> str:
@@ -101,11 +130,6 @@ def listed(words: Sequence[str]) -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def of_name(run: dict[str, Any], data: dict[str, Any], title: str) -> str:
-    """Make the title of a table: with the representation, and how many seeds."""
-    return f"{title}, {run['representation']}, {seeds_text(data['settings'])}"
 
 
 def with_intervals(spread: dict[str, Any], *, sd: bool = True) -> list[str]:

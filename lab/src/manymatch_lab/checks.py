@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import math
 import numbers
 import operator
@@ -119,16 +118,3 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Forbid writing to an array, and return it."""
     array.flags.writeable = False
     return array
-
-
-def require(module: str, what: str, extra: str) -> Any:
-    """Import a package, or say in one sentence what needs it and how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        top = module.partition(".")[0]
-        # A missing dependency of an installed package is another error.
-        if error.name is None or error.name.partition(".")[0] != top:
-            raise
-        sentence = f'{what} needs {top}: pip install "manymatch[{extra}]"'
-        raise ModuleNotFoundError(sentence, name=top) from error

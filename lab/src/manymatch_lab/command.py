@@ -52,13 +52,12 @@ _Protocol = Annotated[
 ]
 
 
-def _add_library_command(name: str) -> None:
-    """Add a command that ``manymatch`` has as well; all arguments, also --help, are passed on."""
-    settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+# All arguments, also --help, are passed on to the command that ``manymatch`` has as well.
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
-    @app.command(name, help=LAB_COMMANDS[name], context_settings=settings)
-    def command(context: typer.Context) -> None:
-        library([name, *context.args], prog_name="manymatch-lab")
+
+def _pass_on(context: typer.Context) -> None:
+    library([str(context.info_name), *context.args], prog_name="manymatch-lab")
 
 
 def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], dict[str, Any]]]:
@@ -196,7 +195,7 @@ def navi_split(
             print_plain(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
 
 
-for _name in LAB_COMMANDS:
-    _add_library_command(_name)
+for _name, _help in LAB_COMMANDS.items():
+    app.command(_name, help=_help, context_settings=_PASSED_ON)(_pass_on)
 for _name in EXPERIMENTS:
     _add_experiment(_name)

@@ -83,18 +83,21 @@ class Choice:
     layers: tuple[int, ...] | None = None
     ranks: tuple[int, ...] | None = None
 
+    def __str__(self) -> str:
+        layers, ranks = (",".join(map(str, part or ())) for part in (self.layers, self.ranks))
+        return f"{self.name}:{layers}:{ranks}"
+
 
 def parsed_choice(text: str) -> Choice:
     """Read ``NAME[:LAYERS[:RANKS]]``, such as ``dinov3-vitl16:16-24:0,100,200``."""
     match = _CHOICE.fullmatch(text)
     if match is None:
         raise refusal("--backbone", "NAME, NAME:LAYERS or NAME:LAYERS:RANKS", text)
-    layers, ranks = match["layers"], match["ranks"]
-    return Choice(
-        match["name"],
-        None if layers is None else whole_numbers(layers, "the layers of --backbone"),
-        None if ranks is None else whole_numbers(ranks, "the ranks of --backbone"),
+    layers, ranks = (
+        whole_numbers(match[part], f"the {part} of --backbone") if match[part] else None
+        for part in ("layers", "ranks")
     )
+    return Choice(match["name"], layers, ranks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,15 +244,11 @@ class PatchExtractor:
         turned = np.ascontiguousarray(np.rot90(image, turns))
         maps = self.maps(turned, dataset.longest1 if side else dataset.longest0)
         bases = self._positional(maps) if any(self.ranks) else {}
-        result = {}
         size = (image.shape[1], image.shape[0])
-        for layer, dense in maps.items():
-            centres = turned_back(dense.centres(), turns, size)
-            # A backbone that mirrors the image has cells beyond its edge; they are no patches.
-            inside = ((centres >= -0.5) & (centres <= np.subtract(size, 0.5))).all(axis=1)
-            rows = np.ascontiguousarray(dense.values.reshape(dense.dim, -1).T[inside])
-            result[layer] = (centres[inside], rows, bases.get(layer))
-        return result
+        return {
+            layer: (*whole_patches(dense, size, turns), bases.get(layer))
+            for layer, dense in maps.items()
+        }
 
     def _positional(self, maps: dict[int, FeatureMap]) -> dict[int, PositionalBasis]:
         """Find the bases of the maps' grids, or take them from earlier."""
@@ -261,6 +260,19 @@ class PatchExtractor:
             if len(self._bases) > _KEPT_BASES:
                 del self._bases[next(iter(self._bases))]
         return self._bases[key]
+
+
+def whole_patches(
+    dense: FeatureMap, size: tuple[int, int], turns: int = 0
+) -> tuple[FloatArray, NDArray[np.float32]]:
+    """Centres (N, 2) and descriptors (N, D) of the cells of a map that lie on the image.
+
+    The image of `size` (width, height) was turned by `turns` quarters for the map. A backbone that
+    mirrors the image has cells beyond its edge, which are not patches.
+    """
+    centres = turned_back(dense.centres(), turns, size)
+    inside = ((centres >= -0.5) & (centres <= np.subtract(size, 0.5))).all(axis=1)
+    return centres[inside], np.ascontiguousarray(dense.values.reshape(dense.dim, -1).T[inside])
 
 
 def with_depth(dataset: Dataset) -> Dataset:

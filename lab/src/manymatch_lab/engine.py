@@ -112,22 +112,17 @@ def experiment(name: str) -> ModuleType:
 def report_of(name: str, data: dict[str, Any]) -> ExperimentReport:
     """Make tables and figures from the data of an experiment."""
     module = experiment(name)
+    about = ["The paper does not have this experiment."] if name in NOT_IN_PAPER else []
+    if "differs_from_paper" in data:
+        about.append(protocol_sentence(data["differs_from_paper"]))
     return ExperimentReport(
         name=name,
         title=module.QUESTION,
         data=data,
         tables=module.tables(data),
         figures=module.FIGURES,
-        notes=[*_about_protocol(name, data), *module.notes(data)],
+        notes=[*about, *module.notes(data)],
     )
-
-
-def _about_protocol(name: str, data: Mapping[str, Any]) -> list[str]:
-    """Say in which points an experiment differs from the paper's, where that was recorded."""
-    if name in NOT_IN_PAPER:
-        return ["The paper does not have this experiment."]
-    differing = data.get("differs_from_paper")
-    return [] if differing is None else [protocol_sentence(differing)]
 
 
 def load_report(path: object) -> ExperimentReport:

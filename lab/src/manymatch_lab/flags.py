@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import functools
 import inspect
 import types
 from collections.abc import Callable
@@ -85,13 +86,14 @@ def bind(
     for p in inspect.signature(function).parameters.values():
         if p.name in _NO_FLAGS.get(function, ()):
             continue
-        kind, *marks = get_args(hints[p.name]) if _is_marked(hints[p.name]) else [hints[p.name]]
+        hint = hints[p.name]
+        kind, *marks = get_args(hint) if get_origin(hint) is Annotated else [hint]
         group = _group(kind)
         if p.name in GIVEN or SHARED in marks:
             takes[p.name] = lambda values, p=p: values.get(p.name, p.default)  # type: ignore[misc]
         elif group is not None:
             inner = bind(group, flags, optional=p.default is None)
-            takes[p.name] = lambda values, g=group, i=inner: _made(g, i(values))  # type: ignore[misc]
+            takes[p.name] = functools.partial(_made, group, inner)
         else:
             default = None if p.default is _EMPTY and optional else p.default
             form = _form(marks, facts.get(p.name, {}), p.default)
@@ -146,10 +148,6 @@ def real_numbers(text: str, name: str) -> tuple[float, ...]:
         raise ValueError(f"{name} must be numbers separated by commas, got {text!r}") from None
 
 
-def _is_marked(annotation: Any) -> bool:
-    return get_origin(annotation) is Annotated
-
-
 def _without_none(kind: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         rest = [part for part in get_args(kind) if part is not type(None)]
@@ -165,7 +163,8 @@ def _group(kind: Any) -> Any:
     return inner if isinstance(inner, type) and dataclasses.is_dataclass(inner) else None
 
 
-def _made(group: Any, arguments: dict[str, Any] | None) -> Any:
+def _made(group: Any, inner: Callable[[Any], Any], values: dict[str, Any]) -> Any:
+    arguments = inner(values)
     return None if arguments is None else group(**arguments)
 
 
@@ -200,24 +199,16 @@ def _flag(kind: Any, name: str, default: Any, form: ParameterInfo) -> Flag:
         kind = list[parts[0]] if needed else list[parts[0]] | None  # type: ignore[valid-type]
         default = default if needed else list(default or ()) or None
         return Flag(Annotated[kind, form], default, lambda values: tuple(values or ()))
-    if words := words_of(kind):
-        [plain] = [part for part in parts if get_origin(part) is not Literal]
-        for key, value in word_form(plain, words).items():
-            setattr(form, key, value)
-        kind = plain
+    words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+    if words:
+        [kind] = [part for part in parts if get_origin(part) is not Literal]
+        form.parser = _number_or_word(kind, words)
+        form.metavar = f"<{' or '.join([kind.__name__, *words])}>"
     return Flag(Annotated[kind, form], default)
 
 
-def words_of(hint: Any) -> list[str]:
-    """Return the words that a parameter may be instead of a value of its type."""
-    if get_origin(hint) not in (Union, types.UnionType):
-        return []
-    literals = (part for part in get_args(hint) if get_origin(part) is Literal)
-    return [word for part in literals for word in get_args(part)]
-
-
-def word_form(kind: type, words: list[str]) -> dict[str, Any]:
-    """Return the arguments of Typer's form for a number that may also be one of some words."""
+def _number_or_word(kind: type, words: list[str]) -> Callable[[Any], object]:
+    """Return a parser of numbers that may also be one of some words."""
 
     def value(text: Any) -> object:
         word = text.strip().lower() if isinstance(text, str) else text  # or a default
@@ -230,4 +221,4 @@ def word_form(kind: type, words: list[str]) -> dict[str, Any]:
             wanted = " or ".join([number, *words])
             raise typer.BadParameter(f"it must be {wanted}, got {text!r}") from None
 
-    return {"parser": value, "metavar": f"<{' or '.join([kind.__name__, *words])}>"}
+    return value

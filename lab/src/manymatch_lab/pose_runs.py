@@ -143,7 +143,11 @@ class PoseSets(RunSets):
 
         Of several presets, those that cannot be loaded are listed as well.
         """
-        here, missing = present(paper_sets(sets, root), lambda name: _check(name, root))
+        # Raises if a set cannot be opened; cheap, as no network is loaded.
+        here, missing = present(
+            paper_sets(sets, root),
+            lambda name: None if _has_candidates(name) else open_datasets(name, root),
+        )
         how: dict[str, Any] = {
             "root": root,
             "k": k,
@@ -325,12 +329,6 @@ def mean_column(results: Sequence[RunResult], name: str) -> float | None:
     values = np.concatenate([result.column(name).ravel() for result in results])
     known = np.isfinite(values)
     return float(values[known].mean()) if known.any() else None
-
-
-def _check(name: str, root: Path | None) -> None:
-    """Raise if a set cannot be opened; cheap, as no network is loaded."""
-    if not _has_candidates(name):
-        open_datasets(name, root)
 
 
 def _has_candidates(name: str) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,10 @@ from manymatch.viz import require_matplotlib
 from manymatch.viz.pca import pca_colours
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib import axes, figure
+
+    Axes: TypeAlias = axes.Axes
+    Figure: TypeAlias = figure.Figure
 
 #: Width of a column and of a page of two columns, in centimetres.
 COLUMN_CM, PAGE_CM = 8.6, 17.6
@@ -77,30 +80,22 @@ def panel_rows(
 
     A run starts a new row; with several runs the representation stands above its first panel.
     """
-    columns = max(1, min(_COLUMNS, max(len(run["sets"]) for run in runs)))
-    # Seven panels are better as four and three, six as three and three.
     widest = max(len(run["sets"]) for run in runs)
-    columns = -(-widest // -(-widest // columns))
+    # Seven panels are better as four and three, six as three and three.
+    columns = -(-widest // -(-widest // max(1, min(_COLUMNS, widest))))
     rows = [-(-len(run["sets"]) // columns) for run in runs]
     width = min(PAGE_CM, _EDGE_CM + 5.2 * columns)
     figure = new_figure(width, _EDGE_CM + row_cm * sum(rows))
     grid = figure.add_gridspec(sum(rows), columns)
     axes = []
-    for first, run in zip(_starts(rows), runs, strict=True):
+    for first, run in zip(itertools.accumulate(rows, initial=0), runs, strict=False):
         for i, entry in enumerate(run["sets"]):
             axis = figure.add_subplot(grid[first + i // columns, i % columns])
             axes.append((axis, entry))
             if i == 0 and len(runs) > 1:
-                axis.annotate(
-                    run["representation"],
-                    (0.0, 1.0),
-                    xytext=(-16, 19),
-                    xycoords="axes fraction",
-                    textcoords="offset points",
-                    fontsize=8.5,
-                    fontweight="bold",
-                    color=INK,
-                )
+                place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+                look: dict[str, Any] = {"fontsize": 8.5, "fontweight": "bold", "color": INK}
+                axis.annotate(run["representation"], (0.0, 1.0), (-16, 19), **place, **look)
     return figure, axes
 
 
@@ -193,14 +188,6 @@ def shades(keys: Sequence[int], first: float, last: float) -> dict[int, str]:
 def panel_title(axis: Any, text: str) -> None:
     """Write a title above a panel, a long one smaller so that it stays above its own."""
     axis.set_title(text, loc="left", fontsize=8.0 * min(1.0, 23 / max(len(text), 1)))
-
-
-def _starts(rows: Sequence[int]) -> list[int]:
-    starts, total = [], 0
-    for count in rows:
-        starts.append(total)
-        total += count
-    return starts
 
 
 # Longer edge of a photograph as it is kept, in pixels: more than a column of a page shows.

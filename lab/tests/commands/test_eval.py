@@ -22,50 +22,29 @@ EASY = "synthetic-synthetic-easy"
 QUICK = ("--seeds", 2, "--limit", 3, "--set", "max_iterations=100", "--set", "min_iterations=50")
 
 
+EVAL = ("eval", "synthetic:easy", "--set", "gms=false", "--method", "hcm-mcm", *QUICK, "--out")
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("eval")
-    for method in ("hcm-mcm", "mcm"):
-        result = run(
-            "eval",
-            "synthetic:easy",
-            "--set",
-            "gms=false",
-            "--method",
-            method,
-            "--out",
-            folder,
-            *QUICK,
-        )
-        assert result.exit_code == 0, result.output
+    result = run(*EVAL, folder)
+    assert result.exit_code == 0, result.output
     return folder
 
 
-def test_table_and_files(out):
+def test_table_files_and_json(out):
     text = (out / f"{EASY}-hcm-mcm-first3.md").read_text()
     assert "synthetic, easy" in text
     assert "AUC@5°" in text
     assert r"\begin{tabular}" in (out / f"{EASY}-hcm-mcm-first3.tex").read_text()
-    result = RunResult.load(out / "synthetic" / "synthetic-easy" / "hcm-mcm")
-    assert result.errors.shape == (2, 3)
-
-
-def test_again_says_the_same_and_json_is_json(out):
-    arguments = [
-        "eval",
-        "synthetic:easy",
-        "--set",
-        "gms=false",
-        "--method",
-        "hcm-mcm",
-        "--out",
-        out,
-        *QUICK,
-    ]
-    record = json.loads(run(*arguments, "--json").stdout)
     errors = RunResult.load(out / "synthetic" / "synthetic-easy" / "hcm-mcm").errors
-    (method,) = record["methods"].values()
+    assert errors.shape == (2, 3)
+    (method,) = json.loads(run(*EVAL, out, "--json").stdout)["methods"].values()
     assert method["runs"]["synthetic/synthetic-easy"]["median_error_deg"] == np.median(errors)
+    refused = run(*EVAL, out, "--threshold-px", "2")
+    assert refused.exit_code == 2
+    assert "threshold_px was 1.0 and is 2.0 now" in refused.stderr
 
 
 def recorded(association):
@@ -113,23 +92,6 @@ def test_bad_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch):
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_another_configuration_is_refused(out):
-    arguments = [
-        "eval",
-        "synthetic:easy",
-        "--set",
-        "gms=false",
-        "--method",
-        "mcm",
-        "--out",
-        out,
-        *QUICK,
-    ]
-    result = run(*arguments, "--threshold-px", "2")
-    assert result.exit_code == 2
-    assert "threshold_px was 1.0 and is 2.0 now" in result.stderr
 
 
 def test_images_end_to_end(tmp_path):
@@ -291,15 +253,6 @@ def test_a_list_that_cannot_be_evaluated_is_one_sentence(tmp_path, views, text, 
     result = run("eval", folder, *FAST, "--out", tmp_path / "out")
     assert sentence in one_sentence(result)
     assert not (tmp_path / "out").exists()
-
-
-def test_two_sets_of_one_name_are_refused_and_one_given_twice_is_one(tmp_path, views):
-    a, b = (write_photos(tmp_path / name / "photos", views) for name in "ab")
-    refused = run("eval", a, b, *FAST, "--out", tmp_path / "out")
-    assert "sets must have different names" in one_sentence(refused)
-    (b / "set.toml").write_text('name = "others"\n')
-    assert run("eval", a, a, b, *FAST, "--out", tmp_path / "out").exit_code == 0
-    assert (tmp_path / "out" / "classic-photos+others-auto.md").is_file()
 
 
 def test_the_folder_of_results_is_checked_before_anything_is_opened(tmp_path, monkeypatch):

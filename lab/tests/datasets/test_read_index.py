@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manymatch_lab.datasets.loading import read_index
@@ -114,16 +113,3 @@ def test_hostile_archives_run_nothing(tmp_path, capsys):
     with pytest.raises(ValueError, match="print"):
         read(tmp_path / "a.npz", "w")
     assert capsys.readouterr().out == ""
-
-
-@with_published
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_a_damaged_published_file_is_one_sentence_or_values(tmp_path_factory, data):
-    content = damaged((PUBLISHED / f"{MEGADEPTH_FILES[-1]}.npz").read_bytes())
-    path = tmp_path_factory.getbasetemp() / "damaged.npz"
-    path.write_bytes(data.draw(content))
-    try:
-        read(path, *ENTRIES)
-    except ValueError as error:
-        assert "\n" not in str(error)  # noqa: PT017

@@ -9,16 +9,7 @@ from manymatch_lab import datasets
 from tests.support import command
 from tests.support.synthetic_trees import make_metu, make_navi
 
-NAMES = [
-    "scannet1500",
-    "megadepth1500",
-    "navi-multi",
-    "navi-wild",
-    "navi-wild-diagnostic",
-    "metu-cc",
-    "metu-cs",
-    "folder",
-]
+NAMES = datasets.names()
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Runs over a set: seeds, resuming, refusing, the same answer for any number of workers."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -173,9 +175,6 @@ def test_interruption_keeps_what_is_finished(tmp_path):
     class Stopping(SmallGraphs):
         def __getitem__(self, index):
             if len(self.asked) == 2:
-                import os
-                import signal
-
                 os.kill(os.getpid(), signal.SIGINT)
             return super().__getitem__(index)
 
@@ -192,27 +191,22 @@ def test_a_folder_of_another_run_is_refused_before_any_set_is_begun(tmp_path):
     run_sets([SmallGraphs(1, name="last")], {"a": CONFIG}, tmp_path)
     first = SmallGraphs(2)
     other = {"a": replace(CONFIG, seeds=1)}
-    with pytest.raises(
-        ValueError,
-        match=r"last/a': the folder holds results .* \(config\.seeds was 2 and is 1 now",
-    ):
+    refused = r"last/a': the folder holds results .* \(config\.seeds was 2 and is 1 now"
+    with pytest.raises(ValueError, match=refused):
         run_sets([first, SmallGraphs(1, name="last")], other, tmp_path)
     assert first.asked == []
     assert not (tmp_path / "synthetic" / "small").exists()
 
 
 def test_every_estimator_gets_its_usual_association():
-    assert RunConfig().estimator == "auto"
-    assert (
-        RunConfig().association
-        == Association().for_method("auto")
-        == Association(5, max_edges=2048, gms=False, keep=None)
-    )
+    usual = Association(5, max_edges=2048, gms=False, keep=None)
+    assert (RunConfig().estimator, RunConfig().association) == ("auto", usual)
+    assert Association().for_method("auto") == usual
     for estimator in ("hcm-mcm", "cm", "poselib"):
         assert RunConfig(estimator).association == Association.paper()
     assert RunConfig("auto", Association.paper()).association == Association.paper()
     # A copy keeps what it had: another estimator on the same candidates.
-    assert replace(RunConfig(), estimator="cm").association == Association().for_method("auto")
+    assert replace(RunConfig(), estimator="cm").association == usual
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,8 @@ def test_macro_weights_sets_equally():
         (lambda: auc_spread([[np.nan]]), "errors must"),
         (lambda: paired_difference([[1.0]], [[1.0, 2.0]]), "second must have the shapes"),
         (lambda: macro_spread([[[1.0]], [[1.0], [2.0]]]), "same number of repetitions"),
+        (lambda: bootstrap_interval([1.0, 2.0], np.mean, resamples=0), "^resamples must be"),
+        (lambda: bootstrap_interval([1.0, 2.0], np.mean, seed=-1), "^seed must be"),
     ],
 )
 def test_bad_input_is_one_sentence(call, sentence):
@@ -102,12 +104,3 @@ def test_bootstrap_depends_on_the_seed_only_and_keeps_units_together():
 
     repeated = np.repeat(values[:, :1], 3, axis=1)
     assert bootstrap_interval(repeated, equal_columns) == Interval(1.0, 1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [({"resamples": 0}, "resamples"), ({"seed": -1}, "seed")],
-)
-def test_bootstrap_names_what_is_wrong(keywords, message):
-    with pytest.raises(ValueError, match=f"^{message} must be"):
-        bootstrap_interval([1.0, 2.0], np.mean, **keywords)

@@ -22,14 +22,14 @@ def fake(monkeypatch):
     return use_fake_estimator(monkeypatch)
 
 
+def three_sources():
+    kinds = ((4, "b", "sift"), (2, "c", "sift"), (2, "b", "vit"))
+    return [SmallGraphs(n, name, name.upper(), kind) for n, name, kind in kinds]
+
+
 @pytest.fixture
 def data(tmp_path, fake):
-    sources = [
-        TrueEdgesGraphs(3),
-        SmallGraphs(4, name="b", title="B", representation="sift"),
-        SmallGraphs(2, name="c", title="C", representation="sift"),
-        SmallGraphs(2, name="b", title="B", representation="vit"),
-    ]
+    sources = [TrueEdgesGraphs(3), *three_sources()]
     missing = [{"set": "lost", "why": "it is not here"}]
     found = as_json(calibration.run(PoseSets(sources, tmp_path, missing), seeds=2, bins=5))
     assert len(fake) == 22
@@ -76,14 +76,8 @@ def test_every_set_by_its_own_truth(data):
 
 
 def test_sets_that_were_fitted_on_stand_apart(tmp_path, fake):
-    sources = [
-        SmallGraphs(4, name="b", title="B", representation="sift"),
-        SmallGraphs(2, name="c", title="C", representation="sift"),
-        SmallGraphs(2, name="b", title="B", representation="vit"),
-    ]
-    data = as_json(
-        calibration.run(PoseSets(sources, tmp_path), seeds=2, bins=5, tuned_on=["c", "c"])
-    )
+    sets = PoseSets(three_sources(), tmp_path)
+    data = as_json(calibration.run(sets, seeds=2, bins=5, tuned_on=["c", "c"]))
     assert data["settings"]["tuned_on"] == ["c"]
     fitted, others = data["runs"][0]["splits"]
     assert (fitted["label"], fitted["pairs"]) == ("tuned on", 2)
@@ -94,7 +88,7 @@ def test_sets_that_were_fitted_on_stand_apart(tmp_path, fake):
     assert [split["pairs"] for split in data["all"][0]["splits"]] == [2, 6]
     before = len(fake)
     with pytest.raises(ValueError, match="tuned_on must be one of b, c, got 'd'"):
-        calibration.run(PoseSets(sources, tmp_path), tuned_on=["d"])
+        calibration.run(sets, tuned_on=["d"])
     assert len(fake) == before
 
 
@@ -121,13 +115,9 @@ def test_coarse_poses_are_named(tmp_path, monkeypatch):
             posed = super().__getitem__(index)
             # Points of image 1 are off, as with a pose that is, by several pixels.
             graph = posed.graph
-            moved = AssociationGraph(
-                graph.points0,
-                np.add(graph.points1, [0.0, 8.0]),
-                graph.edges,
-                graph.similarity,
-                graph.rank,
-            )
+            points1 = np.add(graph.points1, [0.0, 8.0])
+            seen = graph.edges, graph.similarity, graph.rank
+            moved = AssociationGraph(graph.points0, points1, *seen)
             return dataclasses.replace(posed, graph=moved)
 
     fine, coarse = SmallGraphs(2), Coarse(2, name="c", title="C")

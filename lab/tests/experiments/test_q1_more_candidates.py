@@ -49,22 +49,14 @@ def test_probe_against_a_slow_twin(tmp_path):
         entered = 0
         for index in range(3):
             posed = source[index]
-            keep = posed.graph.rank <= k
-            graph = posed.graph.filter(keep)
-            for repetition in range(2):
-                options = Options(
-                    min_iterations=300, max_iterations=300, seed=index + 1 + repetition
-                )
-                estimate = estimate_relative_pose(
-                    graph,
-                    posed.camera0,
-                    posed.camera1,
-                    "hcm-mcm",
-                    options,
-                    proposals=graph.rank == 1,
-                )
+            graph = posed.graph.filter(posed.graph.rank <= k)
+            seen = graph, posed.camera0, posed.camera1
+            for seed in (index + 1, index + 2):
+                options = Options(min_iterations=300, max_iterations=300, seed=seed)
+                first = graph.rank == 1
+                estimate = estimate_relative_pose(*seen, "hcm-mcm", options, proposals=first)
                 assert estimate.iterations == 300
-                truth = score_pose(graph, posed.camera0, posed.camera1, posed.pose, options)
+                truth = score_pose(*seen, posed.pose, options)
                 entered += estimate.pooled < 100 or truth.hcm > estimate.worst_pooled
         inside.append(100.0 * entered / 6)
     assert data["runs"][0]["sets"][0]["inclusion"] == pytest.approx(inside)

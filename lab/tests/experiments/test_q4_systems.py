@@ -16,6 +16,8 @@ from manymatch_lab.experiments import q4_systems as q4
 from manymatch_lab.systems import System, load_system
 from tests.support.oracle_system import TrueMatches, views_of, write_views
 
+QUICK = Options(min_iterations=50, max_iterations=500)
+
 
 class Absent(System):
     name, title, paper = "absent", "Absent", "eloftr"
@@ -40,23 +42,17 @@ def views(folder):
     return views_of(folder)
 
 
-def run(dataset, place, oracle, **settings):
-    systems = q4.Systems(
-        [load_system("sift-mnn", offline=True), Absent(), oracle], [Matcher("classic")]
-    )
-    sets = q4.ImageSets([dataset], place, limit=settings.pop("limit", None), workers=1)
-    options = Options(min_iterations=50, max_iterations=500)
-    return q4.run(sets, systems, seeds=settings.pop("seeds", 2), options=options)
+def run(dataset, place, oracle, limit=None):
+    compared = [load_system("sift-mnn", offline=True), Absent(), oracle]
+    systems = q4.Systems(compared, [Matcher("classic")])
+    sets = q4.ImageSets([dataset], place, limit=limit, workers=1)
+    return q4.run(sets, systems, seeds=2, options=QUICK)
 
 
 def test_rows_say_the_numbers_or_what_is_missing(views, tmp_path):
     data = run(views, tmp_path, TrueMatches(views))
-    assert [row["name"] for row in data["rows"]] == [
-        "sift-mnn",
-        "absent",
-        "true-matches",
-        "ours-classic",
-    ]
+    names = [row["name"] for row in data["rows"]]
+    assert names == ["sift-mnn", "absent", "true-matches", "ours-classic"]
     assert json.loads(json.dumps(data)) == data
     sift, absent, oracle, ours = data["rows"]
     assert absent["missing"] == "Absent needs something: pip install something"
@@ -164,13 +160,12 @@ def test_results_of_another_environment_stay_in_the_table(views, tmp_path):
     ],
 )
 def test_results_that_do_not_belong_here_are_not_shown(views, tmp_path, change, why):
-    first = q4.ImageSets([views], tmp_path, limit=1, workers=1)
-    options = Options(min_iterations=50, max_iterations=500)
-    q4.run(first, q4.Systems([TrueMatches(views)], []), seeds=2, options=options)
-    sets = q4.ImageSets([views], tmp_path, limit=change.get("limit", 1), workers=1)
-    data = q4.run(
-        sets, q4.Systems([Gone(views)], []), seeds=change.get("seeds", 2), options=options
-    )
+    def run(system, seeds=2, limit=1):
+        sets = q4.ImageSets([views], tmp_path, limit=limit, workers=1)
+        return q4.run(sets, q4.Systems([system], []), seeds=seeds, options=QUICK)
+
+    run(TrueMatches(views))
+    data = run(Gone(views), **change)
     (row,) = data["rows"]
     assert row["sets"] == {}
     assert row["missing"].startswith("True matches need a package: pip install truth; ")
@@ -183,12 +178,8 @@ def test_results_of_other_versions_stay_and_other_weights_are_refused(views, tmp
     versions = {"numpy": "0.0.1"}
     monkeypatch.setattr("manymatch.batch.batch.library_versions", lambda: versions)
     system = TrueMatches(views)
-    data = q4.run(
-        q4.ImageSets([views], tmp_path, workers=1),
-        q4.Systems([system], []),
-        seeds=2,
-        options=Options(min_iterations=50, max_iterations=500),
-    )
+    sets = q4.ImageSets([views], tmp_path, workers=1)
+    data = q4.run(sets, q4.Systems([system], []), seeds=2, options=QUICK)
     assert data["rows"][0]["sets"]["synthetic-views"]["environment"]["machine"]
     assert system.calls == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -179,10 +178,15 @@ def run(
         if not as_json:
             show_table(table)
     every = [one for results in found.values() for one in results.values()]
-    not_run = sum(_num_not_run(results.values()) for results in found.values())
+    # Pairs of a set that could not be run with at least one method.
+    not_run = sum(
+        len({r["index"] for one in results.values() for r in one.records if "error" in r})
+        for results in found.values()
+    )
     if as_json:
         written = [str(out_folder / name) for name in files]
-        print_json(_record(configs, found, out_folder) | {"not_run": not_run, "files": written})
+        about = {"methods": _record(configs, found), "folder": str(out_folder)}
+        print_json({**about, "not_run": not_run, "files": written})
     for name, text in files.items():
         write_text(out_folder / name, text)
     if not as_json:
@@ -217,11 +221,6 @@ def _config(protocol: str | None, settings: dict[str, Any]) -> MatcherConfig:
     return PAPER.matcher(**settings)
 
 
-def _num_not_run(results: Iterable[RunResult]) -> int:
-    """Count the pairs of a set that could not be run with at least one method."""
-    return len({r["index"] for one in results for r in one.records if "error" in r})
-
-
 def _table_name(label: str, keys: list[tuple[str, str]], limit: int | None) -> str:
     """Name the files of a table by what it holds: features, sets, method, and how many pairs."""
     representations, names = ("+".join(dict.fromkeys(part)) for part in zip(*keys, strict=True))
@@ -238,23 +237,18 @@ def _differences(found: _Found, label: str) -> list[str]:
     return differences(results[label].recorded() for results in found.values())
 
 
-def _record(
-    configs: dict[str, RunConfig],
-    found: _Found,
-    folder: Path,
-) -> dict[str, Any]:
-    methods = {
+def _record(configs: dict[str, RunConfig], found: _Found) -> dict[str, Any]:
+    return {
         label: {
             "config": config.to_dict(),
             "differs_from_paper": _differences(found, label),
             "runs": {
-                f"{representation}/{name}": {
+                "/".join(key): {
                     "source": results[label].header["source"],
                     **results[label].summary(),
                 }
-                for (representation, name), results in found.items()
+                for key, results in found.items()
             },
         }
         for label, config in configs.items()
     }
-    return {"methods": methods, "folder": str(folder)}

@@ -81,7 +81,11 @@ def load(
         place = folder / "images" if (folder / "images").is_dir() else folder
     title = folder.resolve().name or NAME
     if name is not None:
-        title = _checked_name(name)
+        # It becomes the name of folders and files.
+        if not isinstance(name, str) or not name or safe_name(name) != name or len(name) > _LONGEST:
+            want = f"at most {_LONGEST} letters, digits and ._+-, with a letter or digit at"
+            raise refusal("name", f"{want} either end", name)
+        title = name
     elif pairs is not None and path.name != LIST:
         title = safe_name(f"{title}-{path.stem}")
     depths = _DepthFolder(folder) if (folder / "depth").is_dir() else None
@@ -101,14 +105,6 @@ def load(
         notes.append(f"{sum(pair.extra['depth'] for pair in found):,} of them with depth")
     depth = None if depths is None else depths.view
     return Dataset(NAME, title, tuple(found), depth=depth, notes=tuple(notes))
-
-
-def _checked_name(name: object) -> str:
-    """Check a name that becomes one of folders and files."""
-    if not isinstance(name, str) or not name or safe_name(name) != name or len(name) > _LONGEST:
-        want = f"at most {_LONGEST} letters, digits and ._+-, with a letter or digit at either end"
-        raise refusal("name", want, name)
-    return name
 
 
 def scene_of(name: str) -> str:

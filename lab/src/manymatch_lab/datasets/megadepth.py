@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 from manymatch.geometry.camera import as_camera
 from manymatch.io.files import reading, unreadable
@@ -71,29 +72,20 @@ def load(root: object = None) -> Dataset:
     pairs = read_pairs(path, folder)
     base = loading.place(folder, _BASES, [pair.name0 for pair in pairs])
     found = []
-    for i, pair in enumerate(pairs):
+    for i, pair in enumerate(pairs, 1):
         if not pair.has_truth:
-            raise unreadable(path, "MegaDepth's list", f"pair {i + 1} has no pose")
-        found.append(
-            dataclasses.replace(
-                pair,
-                path0=base / pair.name0,
-                path1=base / pair.name1,
-                scene=_scene(pair.name0, path),
-                extra={"seed_index": i + 1},
-            )
-        )
+            raise unreadable(path, "MegaDepth's list", f"pair {i} has no pose")
+        scene = re.search(r"(?:^|/)(\d{4})(?:/|_)", pair.name0)
+        if scene is None:
+            reason = f"{pair.name0!r} does not name a scene of four digits"
+            raise unreadable(path, "MegaDepth's list", reason)
+        about: dict[str, Any] = {"scene": scene[1], "extra": {"seed_index": i}}
+        path0, path1 = base / pair.name0, base / pair.name1
+        found.append(dataclasses.replace(pair, path0=path0, path1=path1, **about))
     notes = [loading.list_note(len(pairs), path, _PAPER_SHA256)]
     if dataclasses.replace(_LIST, places=_SCENE_INFO).find(folder) is not None:
         notes.append("the text list was read, not LoFTR's files beside it")
     return Dataset(_NAME, _TITLE, tuple(found), notes=tuple(notes))
-
-
-def _scene(name: str, path: Path) -> str:
-    match = re.search(r"(?:^|/)(\d{4})(?:/|_)", name)
-    if match is None:
-        raise unreadable(path, "MegaDepth's list", f"{name!r} does not name a scene of four digits")
-    return match[1]
 
 
 def _from_loftr(folder: Path, infos: Path) -> Dataset:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from manymatch.geometry.camera import Camera
 from manymatch.io.files import as_path, read_bytes, unreadable
@@ -173,8 +174,8 @@ def _read_list(path: Path, bin_name: str, annotations: Annotations) -> list[Pair
 
 
 def _pair(row: dict[str, str], bin_name: str, index: int, annotations: Annotations) -> Pair:
-    word = row["angular_distance_degrees"]
-    angle = real(_float(word), "angular_distance_degrees", 0.0, 180.0, closed=True)
+    angle = float(row["angular_distance_degrees"])
+    real(angle, "angular_distance_degrees", 0.0, 180.0, closed=True)
     low, high = BINS[bin_name]
     if not low <= angle < high:
         raise ValueError(f"the angle must be in [{low:g}, {high:g}), got {angle:g}")
@@ -190,27 +191,12 @@ def _pair(row: dict[str, str], bin_name: str, index: int, annotations: Annotatio
                 f"image_{side} must be {view.height} x {view.width} (height x width) as the "
                 f"annotations say, got {given[0]} x {given[1]}"
             )
-    R, t = loading.relative_pose(views[0].to_camera, views[1].to_camera, "the pose")
+    pose = loading.relative_pose(views[0].to_camera, views[1].to_camera, "the pose")
     extra = {"bin": bin_name, "angle_deg": angle, "seed_index": index}
-    files = [annotations.root / name for name in names]
-    return Pair(
-        *names,
-        files[0],
-        files[1],
-        views[0].camera,
-        views[1].camera,
-        R,
-        t,
-        scene=PurePosixPath(names[0]).parts[0],
-        extra=extra,
-    )
-
-
-def _float(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        return float(np.nan)
+    files = annotations.root / names[0], annotations.root / names[1]
+    cameras = views[0].camera, views[1].camera
+    scene = PurePosixPath(names[0]).parts[0]
+    return Pair(*names, *files, *cameras, *pose, scene=scene, extra=extra)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -243,10 +229,7 @@ class Annotation:
 
 def quaternion_matrix(q: FloatArray) -> FloatArray:
     """Rotation matrix (3, 3) of a quaternion (w, x, y, z) of any length but zero."""
-    w, x, y, z = q / np.linalg.norm(q)
-    v = np.array([x, y, z])
-    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-    return np.asarray((w * w - v @ v) * np.eye(3) + 2.0 * np.outer(v, v) + 2.0 * w * cross)
+    return np.asarray(Rotation.from_quat(np.roll(q, -1)).as_matrix())
 
 
 def decode_depth(raw: NDArray[Any]) -> NDArray[np.float32]:
@@ -292,12 +275,9 @@ class Annotations:
         path = scene / "depth" / f"{pure.stem}.png"
         raw = loading.read_png(path, "NAVI's 16-bit depth")
         if raw.shape != (annotation.height, annotation.width):
-            raise unreadable(
-                path,
-                "NAVI's 16-bit depth",
-                f"it is {raw.shape[1]} x {raw.shape[0]}, "
-                f"the image {annotation.width} x {annotation.height} pixels large",
-            )
+            size = f"{annotation.width} x {annotation.height} pixels large"
+            reason = f"it is {raw.shape[1]} x {raw.shape[0]}, the image {size}"
+            raise unreadable(path, "NAVI's 16-bit depth", reason)
         mask_path = scene / "masks" / f"{pure.stem}.png"
         mask = loading.read_png(mask_path, "NAVI's mask") != 0
         if mask.shape != raw.shape:

@@ -121,8 +121,11 @@ def make_navi_split(
         for split, indices in zip(SPLITS, chosen, strict=True):
             for row in (listed[name][index] for index in indices):
                 rows[split, list(BINS)[int(row.angle // 40)]].append(_with_sizes(row, annotations))
-    for key, chosen_rows in rows.items():
-        rows[key] = _swap_half(chosen_rows, rng)
+    for key, listed_rows in rows.items():
+        # Shuffle, and swap the images of half of the pairs.
+        order = rng.permutation(len(listed_rows))
+        turned = set(rng.permutation(len(listed_rows))[: len(listed_rows) // 2].tolist())
+        rows[key] = [listed_rows[i].swap() if i in turned else listed_rows[i] for i in order]
     views = {image: annotations.image(image) for image in partition}
     findings = audit(rows, partition, views, quotas)
     broken = [finding["constraint"] for finding in findings if not finding["holds"]]
@@ -244,13 +247,6 @@ def _with_sizes(row: Row, annotations: Annotations) -> Row:
     return dataclasses.replace(row, size1=sizes[0], size2=sizes[1])
 
 
-def _swap_half(rows: list[Row], rng: np.random.Generator) -> list[Row]:
-    """Shuffle, and swap the images of half of the pairs."""
-    order = rng.permutation(len(rows))
-    turned = set(rng.permutation(len(rows))[: len(rows) // 2].tolist())
-    return [rows[i].swap() if i in turned else rows[i] for i in order]
-
-
 def _files(rows: Rows, partition: dict[str, str], views: dict[str, Annotation]) -> dict[str, bytes]:
     tables: dict[str, list[Any]] = {
         f"{split}/pairs_wildset_{bin_name}.csv": [
@@ -305,7 +301,7 @@ def split_object(
     (N,), and the pairs of both pools, by index, with equal histograms of the angle. If nothing
     keeps all limits, the error names object and bin.
     """
-    deals = [_exchange(pairs, quota, _deal(pairs.tags, size, rng), rng) for _ in range(_DEALS)]
+    deals = [_dealt(pairs, quota, size, rng) for _ in range(_DEALS)]
     deals.sort(key=lambda deal: deal[0])
     stuck = 0
     for _, side in deals:
@@ -337,23 +333,20 @@ def split_object(
     )
 
 
-def _deal(tags: IndexArray, size: int, rng: np.random.Generator) -> BoolArray:
-    """Deal images out in turns, alike ones after each other, so that pools get equal shares."""
+def _dealt(
+    pairs: ObjectPairs, quota: Sequence[int], size: int, rng: np.random.Generator
+) -> tuple[float, BoolArray]:
+    """Deal images out to two pools, then exchange some while that is not a loss."""
+    tags = pairs.tags
+    # In turns, alike ones after each other, so that pools get equal shares.
     order = np.lexsort((rng.permutation(len(tags)), tags[:, 2], tags[:, 1], tags[:, 0]))
     side = np.zeros(len(tags), dtype=np.bool_)
     # The pool that begins gets one more of an odd number.
     side[order[0 if 2 * size > len(tags) else 1 :: 2]] = True
-    return side
-
-
-def _exchange(
-    pairs: ObjectPairs, quota: Sequence[int], side: BoolArray, rng: np.random.Generator
-) -> tuple[float, BoolArray]:
-    """Exchange images of equal training tag between the pools while that is no loss."""
     cost = _cost(pairs, quota, side)
     for _ in range(_EXCHANGES):
         a = rng.choice(np.flatnonzero(side))
-        others = np.flatnonzero(~side & (pairs.tags[:, 0] == pairs.tags[a, 0]))
+        others = np.flatnonzero(~side & (tags[:, 0] == tags[a, 0]))
         if not len(others):
             continue
         b = rng.choice(others)

@@ -86,21 +86,25 @@ def load(root: object = None) -> Dataset:
     pairs = _loftr_pairs(path) if loftr else read_pairs(path, folder)
     parts = [_parts(pair.name0, path) for pair in pairs], [_parts(p.name1, path) for p in pairs]
     file = _file_pattern(folder, [*parts[0], *parts[1]])
-    size = _DEPTH_SIZE if loftr else _COLOUR_SIZE
-    scale, note = _rescale(folder / file.format(**parts[0][0]), size)
+    # One image tells the size of all.
+    size, image = _DEPTH_SIZE if loftr else _COLOUR_SIZE, folder / file.format(**parts[0][0])
+    given = image_size(image) if image.is_file() else size
+    scale = given[0] / size[0], given[1] / size[1]
+    resized = f"intrinsics of {size[0]} x {size[1]} scaled to the images' {given[0]} x {given[1]}"
+    note = [] if given == size else [resized]
     found = []
-    for i, pair in enumerate(pairs):
+    for i, (pair, one, two) in enumerate(zip(pairs, *parts, strict=True), 1):
         if not pair.has_truth:
-            raise unreadable(path, "ScanNet's list", f"pair {i + 1} has no pose")
+            raise unreadable(path, "ScanNet's list", f"pair {i} has no pose")
         found.append(
             dataclasses.replace(
                 pair,
-                path0=folder / file.format(**parts[0][i]),
-                path1=folder / file.format(**parts[1][i]),
+                path0=folder / file.format(**one),
+                path1=folder / file.format(**two),
                 camera0=_scaled(pair.camera0, scale, edges=not loftr),
                 camera1=_scaled(pair.camera1, scale, edges=not loftr),
-                scene=str(parts[0][i]["scene"]),
-                extra={"seed_index": i + 1},
+                scene=str(one["scene"]),
+                extra={"seed_index": i},
             )
         )
     source = list_note(len(pairs), path, _PAPER_SHA256)
@@ -124,17 +128,6 @@ def _file_pattern(folder: Path, parts: list[dict[str, str | int]]) -> str:
         if any((folder / pattern.format(**part)).is_file() for part in some):
             return pattern
     return patterns[0]
-
-
-def _rescale(image: Path, size: tuple[int, int]) -> tuple[tuple[float, float], list[str]]:
-    """Factors from the size the intrinsics are for to that of the images, judged by one image."""
-    if not image.is_file():
-        return (1.0, 1.0), []
-    given = image_size(image)
-    if given == size:
-        return (1.0, 1.0), []
-    note = f"intrinsics of {size[0]} x {size[1]} scaled to the images' {given[0]} x {given[1]}"
-    return (given[0] / size[0], given[1] / size[1]), [note]
 
 
 def _scaled(camera: Camera | None, scale: tuple[float, float], *, edges: bool) -> Camera | None:

@@ -205,15 +205,18 @@ def make_scene(config: SceneConfig = EASY, seed: int = 0) -> Scene:
     points = tracks.pixels[0][order0], tracks.pixels[1][order1]
     looks = tracks.descriptors[0][order0], tracks.descriptors[1][order1]
     edges, similarity, rank = associate(*looks, k=config.k, max_edges=config.max_edges)
-    matches, points3d = _true_matches(tracks, order0, order1)
+    # Keypoints of both images that show the same track.
+    place1 = np.full(len(tracks.row), -1, dtype=np.int64)
+    place1[order1] = np.arange(len(order1))
+    index0 = np.flatnonzero(place1[order0] >= 0)
     return Scene(
         graph=AssociationGraph(points[0], points[1], edges, similarity, rank),
         camera0=Camera.from_matrix(rig.K0, *size),
         camera1=Camera.from_matrix(rig.K1, *size),
         pose=RelativePose(rig.R, rig.t),
         baseline=rig.baseline,
-        true_matches=matches,
-        points3d=points3d,
+        true_matches=np.column_stack((index0, place1[order0[index0]])),
+        points3d=tracks.points3d[order0[index0]],
         is_true=order0[edges[:, 0]] == order1[edges[:, 1]],
         descriptors0=looks[0],
         descriptors1=looks[1],
@@ -229,17 +232,6 @@ def make_scenes(config: SceneConfig, count: int, seed: int = 0) -> Iterator[Scen
     """Scenes of ``count`` consecutive seeds, starting at ``seed``, one after the other."""
     integer(count, "count", 0)
     return (make_scene(config, seed + offset) for offset in range(count))
-
-
-def _true_matches(
-    tracks: _Tracks, order0: IndexArray, order1: IndexArray
-) -> tuple[IndexArray, FloatArray]:
-    """Pairs of keypoints (M, 2) that show the same track, and its 3D point (M, 3)."""
-    place1 = np.full(len(tracks.row), -1, dtype=np.int64)
-    place1[order1] = np.arange(len(order1))
-    partner = place1[order0]
-    index0 = np.flatnonzero(partner >= 0)
-    return np.column_stack((index0, partner[index0])), tracks.points3d[order0[index0]]
 
 
 @dataclass(frozen=True)

@@ -150,22 +150,20 @@ def compare_runs(
     are several. A folder without such a run or with several on one set, and two without a common
     set or pair or with different numbers of repetitions, are a `ValueError`.
     """
-    found = [
-        _runs(folder, name, method, preset)
-        for folder, name, method, preset in zip(
-            (first, second), ("first", "second"), methods, presets, strict=True
-        )
-    ]
-    a, b = found
+    asked = zip((first, second), ("first", "second"), methods, presets, strict=True)
+    a, b = (_runs(*one) for one in asked)
     common = [name for name in a if name in b]
     if not common:
         raise ValueError(f"second must have a set of first ({', '.join(a)}), got {', '.join(b)}")
-    labels = [
-        _label(folder, runs, common) for folder, runs in zip((first, second), found, strict=True)
-    ]
+
+    def label(folder: object, runs: dict[str, RunResult]) -> str:
+        kinds = dict.fromkeys(_preset(runs[name]) for name in common)
+        names = dict.fromkeys(_method(runs[name].folder) for name in common)
+        return f"{folder} ({', '.join(kinds)}; {', '.join(names)})"
+
     return Comparison(
-        labels[0],
-        labels[1],
+        label(first, a),
+        label(second, b),
         [_compare(name, a[name], b[name]) for name in common],
         tuple(a[name].header["title"] for name in a if name not in b),
         tuple(b[name].header["title"] for name in b if name not in a),
@@ -221,14 +219,6 @@ def _method(folder: Path) -> str:
 def _preset(run: RunResult) -> str:
     """Name what the candidates of a run come from; synthetic scenes name nothing."""
     return str(run.header["source"].get("representation", "synthetic"))
-
-
-def _label(folder: object, runs: dict[str, RunResult], common: list[str]) -> str:
-    """Say what is compared: the folder, presets and methods."""
-    used = [runs[name] for name in common]
-    presets = dict.fromkeys(map(_preset, used))
-    methods = dict.fromkeys(_method(run.folder) for run in used)
-    return f"{folder} ({', '.join(presets)}; {', '.join(methods)})"
 
 
 def _short(difference: Spread) -> str:

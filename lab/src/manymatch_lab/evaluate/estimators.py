@@ -144,7 +144,12 @@ def estimate_with_opencv(
     start = time.perf_counter()
     try:
         E, mask = cv2.findEssentialMat(x0, x1, identity, identity, None, None, params)
-        pose = _decomposed(cv2, E, mask, x0, x1)
+        pose = None
+        if E is not None and E.shape == (3, 3) and np.isfinite(E).all() and mask.any():
+            # The pose that puts most inliers in front of both cameras.
+            kept = mask.ravel().astype(bool)
+            count, R, t, _ = cv2.recoverPose(E, x0[kept], x1[kept], identity)
+            pose = RelativePose(R, t.ravel()) if count > 0 else None
     except cv2.error:
         # Degenerate input makes OpenCV throw where others report that nothing was found.
         pose = None
@@ -172,17 +177,6 @@ def _usac_parameters(cv2: Any, settings: Options, variant: str) -> Any:
     params.loIterations = 10
     params.final_polisher_iterations = 3
     return params
-
-
-def _decomposed(cv2: Any, E: Any, mask: Any, x0: FloatArray, x1: FloatArray) -> RelativePose | None:
-    """Choose the pose of an essential matrix that puts most inliers in front of both cameras."""
-    if E is None or E.shape != (3, 3) or not np.isfinite(E).all():
-        return None
-    kept = mask.ravel().astype(bool)
-    if not kept.any():
-        return None
-    count, R, t, _ = cv2.recoverPose(E, x0[kept], x1[kept], np.eye(3))
-    return RelativePose(R, t.ravel()) if count > 0 else None
 
 
 def estimate_with_pycolmap(

@@ -97,9 +97,13 @@ class FileGraphs(GraphReader):
         if not folder.is_dir():
             return []
         for places in ([folder], folder.glob("*"), folder.glob("*/*")):
-            found = sorted(path for path in places if _has_graphs(path))
+            found = []
+            for path in sorted(places):
+                first = min(path.glob("*.npz"), default=None)
+                if first is not None and is_posed_graph(first):
+                    found.append(cls(path, path.resolve().parent.name))
             if found:
-                return [cls(path, path.resolve().parent.name) for path in found]
+                return found
         return []
 
     @cached_property
@@ -126,11 +130,6 @@ class FileGraphs(GraphReader):
         """Return the names that a file without any has, by its own."""
         stem = self._paths[index].stem
         return {**super().about(index), "name0": f"{stem}-0", "name1": f"{stem}-1"}
-
-
-def _has_graphs(folder: Path) -> bool:
-    first = min(folder.glob("*.npz"), default=None)
-    return first is not None and is_posed_graph(first)
 
 
 class SyntheticGraphs(GraphReader):

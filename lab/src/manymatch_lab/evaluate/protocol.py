@@ -22,23 +22,43 @@ _RANDOM = "random"
 _SUPERPOINT_NMS_RADIUS = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class Protocol:
-    """Everything that an evaluation fixes, apart from the machine.
+class PaperProtocol:
+    """The paper's practical configuration, which its second to fourth question share.
 
-    `presets` are the features of a comparison of representations, `pairs` the number of pairs of
-    each set, and `own_size` the sets whose second images, small thermal frames, keep their size.
-    The seed of pair i, from 1, in repetition b, from 0, is i + b.
+    It fixes everything of an evaluation apart from the machine. The seed of pair i, from 1, in
+    repetition b, from 0, is i + b.
     """
 
-    preset: str
-    presets: tuple[str, ...]
-    association: Association
-    method: str
-    options: Options
-    seeds: int
-    pairs: Mapping[str, int]
-    own_size: tuple[str, ...] = ()
+    preset = "dinov3"
+    #: Features of the comparison of representations.
+    presets = ("dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint")
+    association = Association.paper()
+    method = "hcm-mcm"
+    options = Options(
+        threshold_px=1.0,
+        min_iterations=1_000,
+        max_iterations=100_000,
+        confidence=0.9999,
+        safety=3.0,
+        pool_size=100,
+        q=0.3,
+        delta=0.01,
+        guidance=0.0,
+    )
+    seeds = 5
+    #: Number of pairs of each set; of the 1,500 of MegaDepth's list those that it could evaluate.
+    pairs: Mapping[str, int] = MappingProxyType(
+        {
+            "scannet1500": 1_500,
+            "megadepth1500": 1_491,
+            "navi-multi": 1_500,
+            "navi-wild": 1_500,
+            "metu-cc": 1_382,
+            "metu-cs": 1_208,
+        }
+    )
+    #: Sets whose second images, small thermal frames, keep their size.
+    own_size = ("metu-cc", "metu-cs")
 
     def matcher(
         self, preset: object = None, *, sources: Iterable[object] | None = None, **changes: Any
@@ -59,37 +79,7 @@ class Protocol:
         return MatcherConfig.of(own, **changes)
 
 
-#: The paper's practical configuration, which its second to fourth question share.
-PAPER = Protocol(
-    preset="dinov3",
-    presets=("dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint"),
-    association=Association.paper(),
-    method="hcm-mcm",
-    options=Options(
-        threshold_px=1.0,
-        min_iterations=1_000,
-        max_iterations=100_000,
-        confidence=0.9999,
-        safety=3.0,
-        pool_size=100,
-        q=0.3,
-        delta=0.01,
-        guidance=0.0,
-    ),
-    seeds=5,
-    pairs=MappingProxyType(
-        {
-            "scannet1500": 1_500,
-            # Of the 1,500 pairs of the list, those that the paper could evaluate.
-            "megadepth1500": 1_491,
-            "navi-multi": 1_500,
-            "navi-wild": 1_500,
-            "metu-cc": 1_382,
-            "metu-cs": 1_208,
-        }
-    ),
-    own_size=("metu-cc", "metu-cs"),
-)
+PAPER = PaperProtocol()
 
 
 def checked_protocol(name: object) -> None:
@@ -121,16 +111,19 @@ def differences(runs: Iterable[RecordedRun], *, complete: bool = False) -> list[
     runs = list(runs)
     texts = [text for run in runs for text in _of_source(run.source, run.presets)]
     texts += [text for run in runs for text in _of_config(run.config, run.wanted)]
-    texts += [text for run in runs for text in _of_pairs(run.source, run.pairs)]
     sets = [_set_name(run.source) for run in runs]
+    for name, run in zip(sets, runs, strict=True):
+        wanted = PAPER.pairs.get(name, run.source.get("pair_count", run.pairs))
+        if run.pairs != wanted:
+            texts.append(f"{count(run.pairs, 'pair')} of {name} instead of {wanted:,}")
     others = [name for name in dict.fromkeys(sets) if name not in PAPER.pairs]
     if others:
         texts.append(f"{', '.join(others)} instead of the paper's sets")
     if complete:
         here = [_preset(run.source) for run in runs]
-        wanted = [preset for run in runs for preset in run.presets]
-        if any(preset in here for preset in wanted):
-            texts += _without("presets", wanted, here)
+        presets = [preset for run in runs for preset in run.presets]
+        if any(preset in here for preset in presets):
+            texts += _without("presets", presets, here)
         if len(others) < len(set(sets)):
             texts += _without("sets", PAPER.pairs, sets)
     return list(dict.fromkeys(texts))
@@ -223,10 +216,3 @@ def _of_config(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     for name in ("proposals_rank", "seeds", "unknown_focal"):
         texts += unequal(name, config.get(name, False), wanted.get(name, False))
     return texts
-
-
-def _of_pairs(source: Mapping[str, Any], pairs: int) -> list[str]:
-    """Compare the number of pairs with the paper's, or with that of the set."""
-    name = _set_name(source)
-    wanted = PAPER.pairs.get(name, source.get("pair_count", pairs))
-    return [] if pairs == wanted else [f"{count(pairs, 'pair')} of {name} instead of {wanted:,}"]

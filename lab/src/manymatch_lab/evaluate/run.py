@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -385,7 +384,12 @@ def run_set(
                 FirstPass.of({record["index"]: record["trials"][b] for record in records})
                 for b in range(config.seeds)
             ]
-            stale = functools.partial(_is_stale, first)
+
+            def stale(record: Record, first: list[FirstPass] = first) -> bool:
+                """Whether a pair was run with other focal lengths than all pairs together say."""
+                trials = zip(first, record["trials"], strict=True)
+                return any(one.is_stale(row) for one, row in trials)
+
             outcome = execute([name], stale, f"{label}, shared focal lengths", first)
     if outcome.error is not None:
         raise outcome.error
@@ -442,11 +446,6 @@ def _work(
         edges = graphs[seen].num_edges
         records[name] = {"index": index, **about, "num_edges": edges, "trials": trials}
     return records
-
-
-def _is_stale(first: Sequence[FirstPass], record: Record) -> bool:
-    """Whether a pair was run with other focal lengths than all pairs together say."""
-    return any(one.is_stale(row) for one, row in zip(first, record["trials"], strict=True))
 
 
 def _trials(

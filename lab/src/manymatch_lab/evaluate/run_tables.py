@@ -15,6 +15,12 @@ from manymatch_lab.evaluate.tables import Cell, Table
 AUC_HEADER = [f"AUC@{limit}°" for limit in THRESHOLDS]
 #: Beginning of a note on intervals.
 INTERVAL = "In brackets the 95 % interval when pairs are resampled; "
+_SHARED_FOCAL = {
+    "pair": "each pair finds its own",
+    "image": "each image has one in all of its pairs",
+    "folder": "images of one size in a folder have one",
+    "all": "all images of one size have one",
+}
 
 
 def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
@@ -31,6 +37,11 @@ def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
         label = run.header["title"]
         summary = run.summary()
         seconds = summary["mean_seconds"]
+        # A trial without a pose has found no focal length.
+        focals = (
+            "-" if error is None else f"{100.0 * error:.1f}"
+            for error in summary.get("focal_error_quartiles", ())
+        )
         rows.append(
             [
                 f"{representation}, {label}" if several else label,
@@ -38,7 +49,7 @@ def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
                 *_intervals(auc_spread(run.errors)),
                 str(summary["failed_trials"]),
                 "" if seconds is None else f"{1e3 * seconds:.0f}",
-                *([_focal_text(summary)] if hidden else []),
+                *([" / ".join(focals)] if hidden else []),
             ]
         )
         for name in dict.fromkeys(filter(None, run.bins)):
@@ -57,7 +68,10 @@ def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
             row: list[str | Cell] = [label, str(sum(map(len, own)))]
             rows.append([*row, *map(Cell, _intervals(spread)), *[""] * (3 if hidden else 2)])
     seeds = config["seeds"]
-    title = f"{_candidates_text(config)} of {', '.join(representations)}"
+    association = config["association"]
+    seen = "rank-one" if association["k"] == 1 else f"mutual {association['k']}-nearest"
+    seen += f" candidates{', GMS,' if association['gms'] else ''}"
+    title = f"{config['estimator']} on {seen} of {', '.join(representations)}"
     note = f"mean over {seeds} repetitions." if seeds > 1 else "one repetition."
     header = ["set", "pairs", *AUC_HEADER, "failed", "ms a pair"]
     header += ["focal error %, quartiles"] if hidden else []
@@ -66,46 +80,32 @@ def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
     return Table(title, header, rows, [*faults, *about, INTERVAL + note, *notes])
 
 
-def _focal_text(summary: Mapping[str, Any]) -> str:
-    """Quartiles of the relative errors of focal lengths in percent; those of failures are "-"."""
-    quartiles = summary.get("focal_error_quartiles", ())
-    return " / ".join("-" if error is None else f"{100.0 * error:.1f}" for error in quartiles)
-
-
-def _candidates_text(config: Mapping[str, Any]) -> str:
-    association = config["association"]
-    seen = "rank-one" if association["k"] == 1 else f"mutual {association['k']}-nearest"
-    return f"{config['estimator']} on {seen} candidates{', GMS,' if association['gms'] else ''}"
-
-
 def _run_notes(runs: Sequence[RunResult]) -> list[str]:
     """Say with what runs of one configuration were made, from their headers."""
     config = runs[0].header["config"]
     sources = [run.header["source"] for run in runs]
-    sizes = [f"{_side_text(s['longest'])} in {s['set']}" for s in sources if _any_size(s)]
+    # Where they are not the preset's.
+    sizes = []
+    for source in sources:
+        lengths = (
+            f"{n} px" if n else "as it is" if n == 0 else "" for n in source.get("longest", ())
+        )
+        sides = [f"image {side} {text}" for side, text in enumerate(lengths) if text]
+        sizes += [f"{' and '.join(sides)} in {source['set']}"] if sides else []
     # Sources of one graph may be cut in different ways.
     each = (config["association"], *config.get("further", ()))
     seen = dict.fromkeys(map(association_text, each))
+    hidden = []
+    if config.get("unknown_focal", False):
+        shared = _SHARED_FOCAL[config["camera_per"]]
+        hidden = [f"Cameras are hidden; of the focal lengths, {shared}."]
     return [
         *dict.fromkeys(map(_features_text, sources)),
         f"Method {config['estimator']}: {' or '.join(seen)}; "
         f"{budget_text(config)}; {seeds_text(config)}.",
-        *_hidden_notes(config),
+        *hidden,
         *([f"Working size by set: {'; '.join(dict.fromkeys(sizes))}."] if sizes else []),
     ]
-
-
-def _hidden_notes(config: Mapping[str, Any]) -> list[str]:
-    """Say that cameras were hidden, and which images share a focal length."""
-    if not config.get("unknown_focal", False):
-        return []
-    shared = {
-        "pair": "each pair finds its own",
-        "image": "each image has one in all of its pairs",
-        "folder": "images of one size in a folder have one",
-        "all": "all images of one size have one",
-    }[config["camera_per"]]
-    return [f"Cameras are hidden; of the focal lengths, {shared}."]
 
 
 def _source_text(source: Mapping[str, Any]) -> str:
@@ -135,20 +135,6 @@ def _features_text(source: Mapping[str, Any]) -> str:
     longest = features["longest"]
     parts += [f"longer edge {longest} px" if longest else "images in their own size"]
     return f"Preset {name}: {', '.join(parts)}."
-
-
-def _any_size(source: Mapping[str, Any]) -> bool:
-    """Whether a set has another working size than its preset."""
-    return any(length is not None for length in source.get("longest", ()))
-
-
-def _side_text(longest: Sequence[int | None]) -> str:
-    """Say the working sizes of images 0 and 1 where they are not the preset's."""
-    return " and ".join(
-        f"image {side} {f'{length} px' if length else 'as it is'}"
-        for side, length in enumerate(longest)
-        if length is not None
-    )
 
 
 def association_text(association: Mapping[str, Any]) -> str:

@@ -52,6 +52,11 @@ class Cell:
     underline: bool = False
     dim: bool = False
 
+    @property
+    def style(self) -> str:
+        """What rich calls it."""
+        return " ".join(name for name in ("bold", "underline", "dim") if getattr(self, name))
+
 
 @dataclasses.dataclass(frozen=True)
 class Table:
@@ -117,7 +122,7 @@ class Table:
         for i, name in enumerate(self.header):
             table.add_column(Text(name), justify="right" if i else "left")
         for row in self.cells():
-            table.add_row(*(Text(cell.text, style=_style(cell)) for cell in row))
+            table.add_row(*(Text(cell.text, style=cell.style) for cell in row))
         return Group(Text(self.title, style="italic"), table)
 
     def __str__(self) -> str:
@@ -127,11 +132,6 @@ class Table:
         Console(file=text, width=WIDE, highlight=False, color_system=None).print(self.rich())
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
         return "\n".join([*lines, *self.notes])
-
-
-def _style(cell: Cell) -> str:
-    words = [name for name in ("bold", "underline", "dim") if getattr(cell, name)]
-    return " ".join(words)
 
 
 def _line(cells: Iterable[str]) -> str:

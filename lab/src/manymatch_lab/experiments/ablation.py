@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from manymatch.associate.candidates import Association
 from manymatch.options import AUTO_PARTS, Options, num_threads
-from manymatch_lab.cells import (
-    DEGREES,
-    auc_texts,
-    interval_texts,
-    milliseconds,
-    missing_rows,
-    of_name,
-    signed,
-)
+from manymatch_lab import cells, style
+from manymatch_lab.checks import count
 from manymatch_lab.evaluate.run import RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text, seeds_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_difference, macro_spread
@@ -31,10 +24,6 @@ from manymatch_lab.pose_runs import (
     left_out,
     mean_column,
 )
-from manymatch_lab.style import gain_panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "Is auto better than rank-one and two-stage, and what is each of its parts worth?"
 EXAMPLE = "manymatch-lab ablation graphs/effnet graphs/sift --tuned-on kitti_vo"
@@ -122,6 +111,9 @@ def notes(data: dict[str, Any]) -> list[str]:
     """Say what was run, and where "auto" stands."""
     settings = data["settings"]
     seen, own = settings["association"], settings["auto_association"]
+    side_by_side = "one after the other, ours on all cores"
+    if settings["workers"] > 1:
+        side_by_side = f"{settings['workers']} side by side on one thread each"
     sentences = [
         f"Rank-one: mutual nearest neighbours, the first {seen['keep']}, PoseLib's LO-RANSAC. "
         f"Two-stage: {association_text(seen)}, HCM→MCM. Auto: mutual {own['k']} nearest "
@@ -130,7 +122,7 @@ def notes(data: dict[str, Any]) -> list[str]:
         "Times are those of the estimator alone. The two-stage pipeline's filter runs before it "
         "and is not counted; that of auto runs inside and is. They can be compared only if all "
         "pipelines ran in one go, those of a pair after each other. In the last run, pairs were "
-        f"worked on {_side_by_side(settings['workers'])}.",
+        f"worked on {side_by_side}.",
     ]
     if settings["tuned_on"]:
         sentences.append(
@@ -183,37 +175,23 @@ def _measured(results: Sequence[Mapping[str, RunResult]]) -> dict[str, Any]:
     }
 
 
-def _side_by_side(workers: int) -> str:
-    return (
-        f"{workers} side by side on one thread each"
-        if workers > 1
-        else "one after the other, ours on all cores"
-    )
-
-
 def _comparison_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     """Make the table of averages over sets, a row a pipeline."""
-    header = ["Sets", "Pipeline", *(f"AUC{degrees}" for degrees in DEGREES)]
-    header += [f"ΔA{degrees}" for degrees in DEGREES]
+    header = ["Sets", "Pipeline", *cells.columns("AUC"), *cells.columns("ΔA")]
     header += ["ms a pair", "iterations", "time / two-stage"]
     rows: list[Sequence[str | Cell]] = []
     for group in measured["groups"]:
         best = _highest([group["auc"][name]["mean"] for name in TITLES])
         for name, title in TITLES.items():
             auc = group["auc"][name]
-            cells = [
-                Cell(text, bold=mean == top)
-                for text, mean, top in zip(auc_texts(auc), auc["mean"], best, strict=True)
-            ]
-            gains = [""] * len(cells) if name == "auto" else gain_cells(group["delta"][name])
+            texts = zip(cells.auc_texts(auc), auc["mean"], best, strict=True)
+            values = [Cell(text, bold=mean == top) for text, mean, top in texts]
+            gains = [""] * len(values) if name == "auto" else gain_cells(group["delta"][name])
             label = group_title(group) if name == "rank-one" else ""
-            rows.append([label, title, *cells, *gains, *_cost(group, name, "many")])
-    return Table(
-        of_name(measured, data, "Ablation: averages over sets, pose AUC (%)"),
-        header,
-        rows,
-        ["AUC: mean ± sd over seeds, bold is the highest unrounded mean.", _INTERVALS, _COST],
-    )
+            rows.append([label, title, *values, *gains, *_cost(group, name, "many")])
+    title = cells.run_title("Ablation: averages over sets, pose AUC (%)", data, measured)
+    note = "AUC: mean ± sd over seeds, bold is the highest unrounded mean."
+    return Table(title, header, rows, [note, _INTERVALS, _COST])
 
 
 def _set_table(data: dict[str, Any]) -> Table:
@@ -230,43 +208,34 @@ def _set_table(data: dict[str, Any]) -> Table:
             row.append(str(entry["pairs"]))
             best = _highest([entry["auc"][name]["mean"] for name in TITLES])[_TEN]
             row += [
-                Cell(auc_texts(auc)[_TEN], bold=auc["mean"][_TEN] == best)
+                Cell(cells.auc_texts(auc)[_TEN], bold=auc["mean"][_TEN] == best)
                 for auc in (entry["auc"][name] for name in TITLES)
             ]
             better, gain = against_better(entry)
-            row.append(signed(gain) + (" †" if gain < -SLACK else ""))
-            row.append(interval_texts(entry["delta"][better])[_TEN])
+            row.append(cells.signed(gain) + (" †" if gain < -SLACK else ""))
+            row.append(cells.interval_texts(entry["delta"][better])[_TEN])
             row.append(_cost(entry, "auto", "many")[-1])
             rows.append(row)
-    rows += missing_rows(data, len(header))
-    return Table(
-        f"Ablation: AUC@10° (%) of every set, {seeds_text(data['settings'])}",
-        header,
-        rows,
-        [
-            "Mean ± sd over seeds, bold is the highest. The better is the one of the two others "
-            "with the higher mean on that set, and the interval is of the paired difference to it; "
-            f"† is more than {SLACK:g} point below."
-        ],
+    title = f"Ablation: AUC@10° (%) of every set, {seeds_text(data['settings'])}"
+    note = (
+        "Mean ± sd over seeds, bold is the highest. The better is the one of the two others "
+        "with the higher mean on that set, and the interval is of the paired difference to it; "
+        f"† is more than {SLACK:g} point below."
     )
+    return cells.set_table(title, header, rows, [note], data)
 
 
 def _part_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     """Make the table of what "auto" loses without each of its parts."""
-    header = ["Sets", "Left out", *(f"ΔA{degrees}" for degrees in DEGREES)]
-    header += ["ms a pair", "iterations", "time / auto"]
+    header = ["Sets", "Left out", *cells.columns("ΔA"), "ms a pair", "iterations", "time / auto"]
     rows: list[Sequence[str | Cell]] = []
     for group in measured["groups"]:
         rows.append([group_title(group), "nothing", "", "", "", *_cost(group, "auto", "auto")])
         for name in data["settings"]["parts"]:
             key = f"without-{name}"
             rows.append(["", name, *gain_cells(group["delta"][key]), *_cost(group, key, "auto")])
-    return Table(
-        of_name(measured, data, "Ablation: points that each part of auto brings"),
-        header,
-        rows,
-        [f"{_INTERVALS} Above zero, the part helps.", _COST],
-    )
+    title = cells.run_title("Ablation: points that each part of auto brings", data, measured)
+    return Table(title, header, rows, [f"{_INTERVALS} Above zero, the part helps.", _COST])
 
 
 def _summary(data: dict[str, Any]) -> list[str]:
@@ -276,14 +245,10 @@ def _summary(data: dict[str, Any]) -> list[str]:
         for measured in data["runs"]
         for group in measured["groups"]
     ]
-    cells = [
-        (measured["representation"], entry)
-        for measured in data["runs"]
-        for entry in measured["sets"]
-    ]
-    sentences.append(_deficits("", cells))
+    every = [(run["representation"], entry) for run in data["runs"] for entry in run["sets"]]
+    sentences.append(_deficits("", every))
     tuned = data["settings"]["tuned_on"]
-    others = [(name, entry) for name, entry in cells if entry["name"] not in tuned]
+    others = [(name, entry) for name, entry in every if entry["name"] not in tuned]
     if tuned and others:
         sentences.append(_deficits("Without the sets that were looked at, ", others))
     return sentences
@@ -298,18 +263,16 @@ def against_better(entry: Mapping[str, Any]) -> tuple[str, float]:
 
 def gain_cells(spread: dict[str, Any]) -> list[Cell]:
     """Write a paired difference as ``mean [low, high]``, bold where the interval excludes zero."""
+    texts = zip(spread["mean"], cells.interval_texts(spread), spread["interval"], strict=True)
     return [
-        Cell(f"{signed(mean)} {text}", bold=_excludes_zero(ends))
-        for mean, text, ends in zip(
-            spread["mean"], interval_texts(spread), spread["interval"], strict=True
-        )
+        Cell(f"{cells.signed(mean)} {text}", bold=_excludes_zero(ends))
+        for mean, text, ends in texts
     ]
 
 
 def group_title(group: Mapping[str, Any]) -> str:
     """Name a group of sets with how many it has."""
-    count = len(group["sets"])
-    return f"{group['name']}, {count} set{'s' if count > 1 else ''}"
+    return f"{group['name']}, {count(len(group['sets']), 'set')}"
 
 
 def relative_time(entry: Mapping[str, Any], name: str, reference: str) -> float | None:
@@ -323,7 +286,7 @@ def _cost(entry: Mapping[str, Any], name: str, reference: str) -> list[str]:
     seconds, iterations = entry["seconds"][name], entry["iterations"][name]
     ratio = relative_time(entry, name, reference)
     return [
-        milliseconds(seconds),
+        cells.milliseconds(seconds),
         "" if iterations is None else f"{iterations:,.0f}",
         "" if ratio is None else f"{ratio:.2f}",
     ]
@@ -333,7 +296,8 @@ def _average(representation: str, group: Mapping[str, Any]) -> str:
     """Say what "auto" gains on average, and in which time."""
     deltas = [group["delta"][name] for name in OTHERS]
     parts = [
-        f"minus {TITLES[name]} is {signed(delta['mean'][_TEN])} {interval_texts(delta)[_TEN]}"
+        f"minus {TITLES[name]} is {cells.signed(delta['mean'][_TEN])} "
+        f"{cells.interval_texts(delta)[_TEN]}"
         for name, delta in zip(OTHERS, deltas, strict=True)
     ]
     clear = sum(_excludes_zero(delta["interval"][_TEN]) for delta in deltas)
@@ -348,10 +312,10 @@ def _average(representation: str, group: Mapping[str, Any]) -> str:
     return text
 
 
-def _deficits(begin: str, cells: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+def _deficits(begin: str, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     """Count the sets on which "auto" is more than the slack below the better of the others."""
-    gains = [(f"{name} {entry['title']}", against_better(entry)[1]) for name, entry in cells]
-    below = [f"{label} ({signed(gain)})" for label, gain in gains if gain < -SLACK]
+    gains = [(f"{name} {entry['title']}", against_better(entry)[1]) for name, entry in entries]
+    below = [f"{label} ({cells.signed(gain)})" for label, gain in gains if gain < -SLACK]
     level = sum(gain >= 0 for _, gain in gains)
     text = (
         f"{begin}AUC@10° of auto is at least that of the better of the two others in {level} of "
@@ -371,7 +335,7 @@ def _excludes_zero(ends: Sequence[float]) -> bool:
     return ends[0] > 0 or ends[1] < 0
 
 
-def gains(data: dict[str, Any]) -> Figure:
+def gains(data: dict[str, Any]) -> style.Figure:
     """Draw means and intervals over pairs, averaged over all sets, a row a pipeline."""
     labels = {name: TITLES[name] for name in OTHERS}
     labels |= {f"without-{name}": f"without {name}" for name in data["settings"]["parts"]}
@@ -380,7 +344,7 @@ def gains(data: dict[str, Any]) -> Figure:
         spreads = [run["groups"][0]["delta"][name] for name in labels]
         return [(row, spread, spread["interval"]) for row, spread in enumerate(spreads)]
 
-    return gain_panels(
+    return style.gain_panels(
         data["runs"],
         list(labels.values()),
         points,
@@ -393,4 +357,4 @@ def gains(data: dict[str, Any]) -> Figure:
     )
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"ablation_gains": gains}
+FIGURES = {"ablation_gains": gains}

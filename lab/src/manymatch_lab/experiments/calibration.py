@@ -12,7 +12,7 @@ import numpy as np
 from manymatch.associate.candidates import Association
 from manymatch.options import Options
 from manymatch_lab import style
-from manymatch_lab.cells import dim, listed, missing_rows
+from manymatch_lab.cells import dim, listed, set_table
 from manymatch_lab.checks import BoolArray, FloatArray, IndexArray, integer, real
 from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.run import RunConfig, RunResult
@@ -23,8 +23,6 @@ from manymatch_lab.measures.reliability import reliability
 from manymatch_lab.pose_runs import PoseSets, Results, TunedOn, left_out
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     Entry: TypeAlias = "tuple[GraphReader, SetMatches]"
     Rows = list[Sequence[str | Cell]]
 
@@ -94,7 +92,7 @@ def run(
             "reliability": _reliability(own, truth_px, bins),
         }
         if matches.known is not None:
-            about["epipolar"] = _reliability(own, truth_px, bins, truth=_epipolar_truth)
+            about["epipolar"] = _reliability(own, truth_px, bins, epipolar=True)
         return about
 
     def of_all(entries: Sequence[tuple[GraphReader, Results]]) -> dict[str, Any]:
@@ -114,7 +112,12 @@ def run(
     )
     config = RunConfig("auto", association, options, seeds, matches=True)
     data = sets.run({_FOLDER: config}, settings, of_set, of_all)
-    return {**data, "all": _all(every, tuned, truth_px, bins)}
+    # Everything together, exact truth and epipolar truth apart.
+    kinds: dict[str, list[Entry]] = {}
+    for entry in every:
+        kinds.setdefault(_kind(entry[1]), []).append(entry)
+    together = [{"truth": k, **_pooled(own, tuned, truth_px, bins)} for k, own in kinds.items()]
+    return {**data, "all": together}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -159,61 +162,39 @@ def _pooled(
     entries: Sequence[Entry], tuned: Sequence[str], truth_px: float, bins: int
 ) -> dict[str, Any]:
     """Judge sets together, and apart those that the probabilities were fitted on."""
+
+    def judged(members: Sequence[Entry], name: str) -> dict[str, Any]:
+        pairs = sum(matches.pairs for _, matches in members)
+        return {"pairs": pairs, name: _reliability(members, truth_px, bins)}
+
     splits = {
-        "tuned on": [entry for entry in entries if entry[0].name in tuned],
-        "others": [entry for entry in entries if entry[0].name not in tuned],
+        _FITTED: [entry for entry in entries if entry[0].name in tuned],
+        _UNSEEN: [entry for entry in entries if entry[0].name not in tuned],
     }
-    return {
-        "pairs": sum(matches.pairs for _, matches in entries),
-        "pooled": _reliability(entries, truth_px, bins),
-        "splits": [
-            {
-                "label": label,
-                "pairs": sum(matches.pairs for _, matches in members),
-                "reliability": _reliability(members, truth_px, bins),
-            }
-            for label, members in splits.items()
-            if tuned and members
-        ],
-    }
+    apart = [
+        {"label": label, **judged(members, "reliability")}
+        for label, members in splits.items()
+        if tuned and members
+    ]
+    return {**judged(entries, "pooled"), "splits": apart}
 
 
 def _parts(entries: Sequence[Entry], truth_px: float, bins: int) -> list[dict[str, Any]]:
     """Judge parts of the matches, and all of them by other thresholds."""
+    right = _reliability(entries, truth_px, bins, part=_right)
     wrong = _reliability(entries, truth_px, bins, part=lambda matches: ~_right(matches))
-    parts = [
-        (f"pose error below {_POSE_DEG:g}°", _reliability(entries, truth_px, bins, part=_right)),
-        (f"pose error of {_POSE_DEG:g}° or more", wrong),
-    ]
+    parts = {
+        f"pose error below {_POSE_DEG:g}°": right,
+        f"pose error of {_POSE_DEG:g}° or more": wrong,
+    }
     fine = [entry for entry in entries if not _coarse(entry[1], truth_px)]
     if 0 < len(fine) < len(entries):
-        parts.append(("sets without coarse poses", _reliability(fine, truth_px, bins)))
+        parts["sets without coarse poses"] = _reliability(fine, truth_px, bins)
     lined = [entry for entry in entries if entry[1].known is None]
     for pixels in _OTHER_PX if lined else ():
         if pixels != truth_px:
-            label = f"epipolar truth at {pixels:g} px"
-            parts.append((label, _reliability(lined, pixels, bins)))
-    return [{"label": label, "reliability": found} for label, found in parts]
-
-
-def _all(
-    entries: Sequence[Entry], tuned: Sequence[str], truth_px: float, bins: int
-) -> list[dict[str, Any]]:
-    """Judge everything together, exact truth and epipolar truth apart."""
-    result = []
-    for kind in dict.fromkeys(_kind(matches) for _, matches in entries):
-        mine = [entry for entry in entries if _kind(entry[1]) == kind]
-        result.append({"truth": kind, **_pooled(mine, tuned, truth_px, bins)})
-    return result
-
-
-def _truth(matches: SetMatches, pixels: float) -> BoolArray:
-    """Take what is known, else the epipolar truth."""
-    return _epipolar_truth(matches, pixels) if matches.known is None else matches.known
-
-
-def _epipolar_truth(matches: SetMatches, pixels: float) -> BoolArray:
-    return matches.distance_px < pixels
+            parts[f"epipolar truth at {pixels:g} px"] = _reliability(lined, pixels, bins)
+    return [{"label": label, "reliability": found} for label, found in parts.items()]
 
 
 def _reliability(
@@ -221,24 +202,25 @@ def _reliability(
     pixels: float,
     bins: int,
     *,
-    truth: Callable[[SetMatches, float], BoolArray] = _truth,
+    epipolar: bool = False,
     part: Callable[[SetMatches], BoolArray] | None = None,
 ) -> dict[str, Any] | None:
     """Pool matches of sets, or a part of them; None without any.
 
-    The matches of a pair, of all repetitions and representations, are resampled together, within
-    its set.
+    Truth is the known one, or where that is unknown or not wanted the `epipolar` one. The matches
+    of a pair, of all repetitions and representations, are resampled together, within its set.
     """
-    columns: list[list[Any]] = [[], [], [], []]
+    rows: list[list[Any]] = []
     names = list(dict.fromkeys(source.name for source, _ in entries))
     for source, matches in entries:
         size = len(matches.pair)
         kept = np.ones(size, np.bool_) if part is None else part(matches)
         stratum = np.full(size, names.index(source.name))
-        values = (matches.probability, truth(matches, pixels), matches.pair, stratum)
-        for column, value in zip(columns, values, strict=True):
-            column.append(value[kept])
-    probability, true, groups, strata = (np.concatenate(column) for column in columns)
+        on_line = matches.distance_px < pixels
+        true = on_line if epipolar or matches.known is None else matches.known
+        values = (matches.probability, true, matches.pair, stratum)
+        rows.append([value[kept] for value in values])
+    probability, true, groups, strata = map(np.concatenate, zip(*rows, strict=True))
     if not len(probability):
         return None
     return reliability(probability, true, bins, groups=groups, strata=strata).to_dict()
@@ -315,21 +297,15 @@ def notes(data: dict[str, Any]) -> list[str]:
 
 def _coarse_sets(data: dict[str, Any]) -> list[str]:
     """Name the sets whose true poses are too coarse to decide what is true."""
-    names = [
-        f"{entry['title']} ({run['representation']})"
-        for run in data["runs"]
-        for entry in run["sets"]
-        if entry["coarse"]
-    ]
-    if not names:
-        return []
+    every = ((run["representation"], entry) for run in data["runs"] for entry in run["sets"])
+    names = [f"{entry['title']} ({name})" for name, entry in every if entry["coarse"]]
     settings = data["settings"]
     return [
         f"Coarse poses: on {listed(names)} even matches of poses within {settings['pose_deg']:g}° "
         f"are more than {settings['coarse_px']:g} px from their lines in the median. Their share "
         "true depends on the true poses more than on the matches; the second table also has the "
         "numbers pooled without them."
-    ]
+    ] * bool(names)
 
 
 def _verdict(run: dict[str, Any]) -> str:
@@ -353,27 +329,31 @@ def _set_table(data: dict[str, Any]) -> Table:
     for run in data["runs"]:
         name = run["representation"]
         for entry in run["sets"]:
-            about = [name, entry["title"], str(entry["pairs"]), entry["truth"]]
-            about[1] += "†" if entry["name"] in tuned else ""
+            title = entry["title"] + ("†" if entry["name"] in tuned else "")
             median = "–" if entry["median_px"] is None else f"{entry['median_px']:.2f}"
-            rows.append([*about, median, *_numbers(entry["reliability"])])
+            about = [name, title, str(entry["pairs"]), entry["truth"], median]
+            rows.append([*about, *_numbers(entry["reliability"])])
             if "epipolar" in entry:
-                also = ["", "", "", "epipolar", "", *_numbers(entry["epipolar"])]
-                rows.append(dim(also))
+                rows.append(dim(["", "", "", "epipolar", "", *_numbers(entry["epipolar"])]))
             name = ""
         if len(run["sets"]) > 1:
-            rows += _pooled_rows("", run, _kinds(run))
-            rows.append(["", _MEAN, *[""] * 6, *_means(run)])
+            kinds = {entry["truth"] for entry in run["sets"]}
+            rows += _pooled_rows("", run, kinds.pop() if len(kinds) == 1 else "each its own")
+            known = [e["reliability"] for e in run["sets"] if e["reliability"] is not None]
+            means = [
+                f"{sum(one[key] for one in known) / len(known):.3f}" if known else "–"
+                for key in ("ece", "brier")
+            ]
+            rows.append(["", _MEAN, *[""] * 6, *means])
     if len(data["runs"]) > 1:
         for i, entry in enumerate(data["all"]):
             rows += _pooled_rows("" if i else "all", entry, entry["truth"])
-    rows += missing_rows(data, len(header))
-    about = [
+    remarks = [
         "Median px: distance of the matches of poses within "
         f"{data['settings']['pose_deg']:g}° from their epipolar lines under the true pose."
     ]
-    about += ["† The probabilities were fitted on this set."] if tuned else []
-    return Table("Calibration of match_probability", header, rows, about)
+    remarks += ["† The probabilities were fitted on this set."] if tuned else []
+    return set_table("Calibration of match_probability", header, rows, remarks, data)
 
 
 def _pooled_rows(first: str, entry: dict[str, Any], truth: str) -> Rows:
@@ -392,36 +372,18 @@ def _part_table(data: dict[str, Any]) -> Table:
     for run in data["runs"]:
         rows.append([run["representation"], "all matches", *_numbers(run["pooled"])])
         rows += [["", part["label"], *_numbers(part["reliability"])] for part in run["parts"]]
-    return Table(
-        "Calibration by pose error and by truth",
-        header,
-        rows,
-        [
-            "A probability is that of a match, whether or not the pose is right: matches of wrong "
-            "poses count."
-            " One pair alone has no interval, [–]."
-        ],
+    note = (
+        "A probability is that of a match, whether or not the pose is right: matches of wrong "
+        "poses count. One pair alone has no interval, [–]."
     )
+    return Table("Calibration by pose error and by truth", header, rows, [note])
 
 
 def _numbers(found: dict[str, Any] | None) -> list[str]:
     if found is None:
         return ["0", "–", "–", "–", "–"]
-    return [
-        f"{found['total']:,}",
-        f"{found['mean_probability']:.3f}",
-        f"{found['mean_truth']:.3f}",
-        _ece(found),
-        f"{found['brier']:.3f}",
-    ]
-
-
-def _means(run: dict[str, Any]) -> list[str]:
-    """Mean ECE and Brier score of the sets that have matches."""
-    found = [entry["reliability"] for entry in run["sets"] if entry["reliability"] is not None]
-    if not found:
-        return ["–", "–"]
-    return [f"{sum(one[name] for one in found) / len(found):.3f}" for name in ("ece", "brier")]
+    means = [f"{found[name]:.3f}" for name in ("mean_probability", "mean_truth")]
+    return [f"{found['total']:,}", *means, _ece(found), f"{found['brier']:.3f}"]
 
 
 def _ece(found: dict[str, Any]) -> str:
@@ -431,12 +393,7 @@ def _ece(found: dict[str, Any]) -> str:
     return f"{found['ece']:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _kinds(run: dict[str, Any]) -> str:
-    kinds = {entry["truth"] for entry in run["sets"]}
-    return kinds.pop() if len(kinds) == 1 else "each its own"
-
-
-def diagrams(data: dict[str, Any]) -> Figure:
+def diagrams(data: dict[str, Any]) -> style.Figure:
     """Draw what was said against what is true, one panel a representation, its sets pooled.
 
     A hollow mark is a bin that only one pair is in. Where some sets were fitted on, they and the
@@ -453,9 +410,18 @@ def diagrams(data: dict[str, Any]) -> Figure:
         row, column = 2 * (i // columns), i % columns
         upper = figure.add_subplot(grid[row, column])
         lower = figure.add_subplot(grid[row + 1, column], sharex=upper)
-        lines = _lines(run)
+        # All sets together, or those fitted on and the others.
+        splits = {split["label"]: split["reliability"] for split in run["splits"]}
+        shown = splits or {"pooled": run["pooled"]}
+        lines = {label: one for label, one in shown.items() if one is not None}
         name = next((name for name in ("pooled", _UNSEEN, _FITTED) if name in lines), "")
-        _frame(upper, _title(run["representation"], name, lines.get(name)))
+        ece = f"ECE {_ece(lines[name]).removesuffix(' [–]')}" if lines else ""
+        fitted = ", tuned on" if name == _FITTED else ""
+        upper.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, linestyle="--", zorder=1)
+        upper.set_title(f"{run['representation']}{fitted}\n{ece}")
+        upper.set(xlim=(0.0, 1.0), ylim=(-0.02, 1.02))
+        upper.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+        upper.tick_params(axis="x", labelbottom=False)
         for label, found in lines.items():
             drawn[label] = _line(upper, label, found)
         if lines:
@@ -471,29 +437,6 @@ def diagrams(data: dict[str, Any]) -> Figure:
     if set(drawn) & {_FITTED, _UNSEEN}:
         style.legend_above(figure, list(drawn.values()))
     return figure
-
-
-def _lines(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Choose what a panel shows, by name: all sets together, or those fitted on and the others."""
-    found = {split["label"]: split["reliability"] for split in run["splits"]}
-    lines = found or {"pooled": run["pooled"]}
-    return {label: one for label, one in lines.items() if one is not None}
-
-
-def _title(representation: str, name: str, found: dict[str, Any] | None) -> str:
-    if found is None:
-        return f"{representation}\n"
-    fitted = ", tuned on" if name == _FITTED else ""
-    return f"{representation}{fitted}\nECE {_ece(found).removesuffix(' [–]')}"
-
-
-def _frame(axis: Any, title: str) -> None:
-    axis.plot([0.0, 1.0], [0.0, 1.0], color=style.GREY, linewidth=0.8, linestyle="--", zorder=1)
-    axis.set_title(title)
-    axis.set_xlim(0.0, 1.0)
-    axis.set_ylim(-0.02, 1.02)
-    axis.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
-    axis.tick_params(axis="x", labelbottom=False)
 
 
 def _line(axis: Any, label: str, found: dict[str, Any]) -> Any:
@@ -532,4 +475,4 @@ def _histogram(axis: Any, found: dict[str, Any]) -> None:
     axis.minorticks_off()
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"calibration_reliability": diagrams}
+FIGURES = {"calibration_reliability": diagrams}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -25,10 +25,6 @@ from manymatch_lab.measures.recall import (
     interpolated_gap,
 )
 from manymatch_lab.numbers import paper_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 QUESTION = "How much of the truth do several candidates keep, by layer and debias rank?"
 EXAMPLE = (
@@ -46,6 +42,8 @@ PAPER_SET, PAPER_PAIRS, PAPER_K = "navi-wild-diagnostic", 1_500, 8
 PAPER_BINS = (0.0, 40.0, 80.0, 120.0)
 
 _ROW_CM = 8.2
+# To which K = 1 is compared, where it was measured.
+_GAIN_K = 5
 # A curve: numbers of edges and recalls at K = 1, 2, ...
 _Curve = tuple[list[float], list[float]]
 
@@ -116,7 +114,7 @@ def run(
         )
     return {
         "differs_from_paper": [
-            *unequal("backbones", list(map(_choice_text, choices)), list(map(_choice_text, PAPER))),
+            *unequal("backbones", list(map(str, choices)), list(map(str, PAPER))),
             *unequal("k", k, PAPER_K),
             *dense_differences(runs, bins, tau, how),
         ],
@@ -125,11 +123,6 @@ def run(
         "bounds_deg": list(bins),
         "runs": runs,
     }
-
-
-def _choice_text(choice: dense_pairs.Choice) -> str:
-    layers, ranks = (",".join(map(str, part or ())) for part in (choice.layers, choice.ranks))
-    return f"{choice.name}:{layers}:{ranks}"
 
 
 def dense_differences(
@@ -186,11 +179,17 @@ def _summary(
         for entry in entries
         if None not in entry["recall"]
     }
-    regrets: list[dict[str, Any]] = [
-        {"rank": s, "layer": layer, "regret": float(np.mean(values)), "by_bin": values}
-        for s in ranks
-        for layer, values in _regret(curves, s).items()
-    ]
+    regrets: list[dict[str, Any]] = []
+    for s in ranks:
+        # Mean regret over K of every layer in every bin, against the frontier at one rank.
+        by_layer: dict[int, list[float]] = {}
+        for place in sorted({place for _, t, place in curves if t == s}):
+            own = {layer: c for (layer, t, at), c in curves.items() if (t, at) == (s, place)}
+            for layer, regret in frontier_regret(own).items():
+                by_layer.setdefault(layer, []).append(float(regret.mean()))
+        for layer, values in by_layer.items():
+            mean = float(np.mean(values))
+            regrets.append({"rank": s, "layer": layer, "regret": mean, "by_bin": values})
     gaps = [_gap(curves, a, b) for a, b in itertools.pairwise(ranks)]
     shown = _shown_rank(curves, ranks, rank)
     at_rank = [entry for entry in regrets if entry["rank"] == shown]
@@ -201,18 +200,6 @@ def _summary(
         "regrets": regrets,
         "gaps": [gap for gap in gaps if gap is not None],
     }
-
-
-def _regret(curves: dict[tuple[int, int, int], _Curve], rank: int) -> dict[int, list[float]]:
-    """Mean regret over K of every layer in every bin, against the frontier at one rank."""
-    result: dict[int, list[float]] = {}
-    for place in sorted({place for _, s, place in curves if s == rank}):
-        layers = {
-            layer: curve for (layer, s, at), curve in curves.items() if (s, at) == (rank, place)
-        }
-        for layer, regret in frontier_regret(layers).items():
-            result.setdefault(layer, []).append(float(regret.mean()))
-    return result
 
 
 def _gap(
@@ -287,9 +274,14 @@ def notes(data: dict[str, Any]) -> list[str]:
     for entry in data["runs"]:
         where = f"{entry['title']}, {entry['backbone']}"
         result += dense_pairs.bin_notes(entry, data["taus_cm"], where)
-        if len(set(entry["strides"])) > 1:
+        layers: dict[int, list[int]] = {}
+        for layer, stride in zip(entry["layers"], entry["strides"], strict=True):
+            layers.setdefault(stride, []).append(layer)
+        if len(layers) > 1:
+            ranges = {stride: dict.fromkeys((own[0], own[-1])) for stride, own in layers.items()}
+            words = (f"{stride}: {' to '.join(map(str, r))}" for stride, r in ranges.items())
             result.append(
-                f"{where}: layers differ in stride ({_strides(entry)}), so their patches differ "
+                f"{where}: layers differ in stride ({', '.join(words)}), so their patches differ "
                 "in number and their edges compare unequal grids."
             )
     return list(dict.fromkeys(result))
@@ -301,19 +293,13 @@ def shown_layers(entry: dict[str, Any]) -> list[int]:
     return list(dict.fromkeys([last if chosen is None else chosen, last]))
 
 
-def gain_k(k: int) -> int:
-    """Return the K to which K = 1 is compared: 5 where it was measured."""
-    return min(5, k)
-
-
-def is_papers(entry: dict[str, Any]) -> bool:
-    """Whether the paper measured the same."""
-    return (entry["set"], entry["backbone"]) == ("navi-wild-diagnostic", dense_pairs.PAPER_BACKBONE)
+def _is_papers(entry: dict[str, Any]) -> bool:
+    return (entry["set"], entry["backbone"]) == (PAPER_SET, dense_pairs.PAPER_BACKBONE)
 
 
 def _gain_table(entry: dict[str, Any], k: int, where: str) -> Table:
     paper = paper_numbers("layers")
-    last = gain_k(k)
+    last = min(_GAIN_K, k)
     rank, layer = entry["summary"]["rank"], shown_layers(entry)[0]
     header, ours = [""], [f"layer {layer}, debias {rank}"]
     for place, info in dense_pairs.filled_bins(entry):
@@ -349,7 +335,7 @@ def _regret_table(entry: dict[str, Any], where: str) -> Table:
         rows.append([f"layer {layer} (stride {stride})", *cells])
     rank = paper["rank"]
     remarks = ["Ranks are not compared with each other: each column has a frontier of its own."]
-    if is_papers(entry) and rank in ranks:
+    if _is_papers(entry) and rank in ranks:
         for layer, value in paper["regret_pp"].items():
             texts = [f"{value:.2f}" if s == rank else "" for s in ranks]
             rows.append(dim([f"paper, layer {layer}", *texts]))
@@ -368,7 +354,7 @@ def _gap_table(entry: dict[str, Any], where: str) -> Table:
         gains = [f"{100 * gap['absolute']:.2f}", _pp(gap["signed"], 2), str(gap["curves"])]
         rows.append([f"s = {first} → {second}", *gains])
     low, high = paper["later_gap_pp"]
-    label = "paper" if is_papers(entry) else paper["label"]
+    label = "paper" if _is_papers(entry) else paper["label"]
     rows += [
         dim([f"{label}, s = 0 → 100", "", f"+{paper['first_gain_pp']:.2f}", "27"]),
         dim([f"{label}, adjacent from 100 to 600", f"{low:.2f} to {high:.2f}", "", "27"]),
@@ -384,19 +370,11 @@ def _gap_table(entry: dict[str, Any], where: str) -> Table:
     )
 
 
-def _strides(entry: dict[str, Any]) -> str:
-    layers: dict[int, list[int]] = {}
-    for layer, stride in zip(entry["layers"], entry["strides"], strict=True):
-        layers.setdefault(stride, []).append(layer)
-    ranges = {stride: dict.fromkeys((own[0], own[-1])) for stride, own in layers.items()}
-    return ", ".join(f"{stride}: {' to '.join(map(str, r))}" for stride, r in ranges.items())
-
-
 def _pp(value: float, digits: int = 1) -> str:
     return f"{100 * value:+.{digits}f}"
 
 
-def layer_selection(data: dict[str, Any]) -> Figure:
+def layer_selection(data: dict[str, Any]) -> style.Figure:
     """Trajectories of K at the compared rank, a panel a set and backbone."""
     runs = data["runs"]
     figure, axes = style.panels(
@@ -416,12 +394,12 @@ def layer_selection(data: dict[str, Any]) -> Figure:
         axis.set_ylabel("correspondence recall (%)")
         axis.margins(y=0.09)
         axis.set_ylim(bottom=0)
-        counts_on(axis)
+        _counts_on(axis)
         _legends(axis, entry, colours, strong)
     return figure
 
 
-def rank_sweep(data: dict[str, Any]) -> Figure:
+def rank_sweep(data: dict[str, Any]) -> style.Figure:
     """One panel a layer; colours are ranks, line styles are bins."""
     runs = [entry for entry in data["runs"] if len(entry["ranks"]) > 1] or data["runs"]
     rows = [-(-len(entry["layers"]) // 3) for entry in runs]
@@ -442,7 +420,7 @@ def rank_sweep(data: dict[str, Any]) -> Figure:
                     points = curve["edges"], _percent(curve)
                     axis.plot(*points, color=colours[rank], linestyle=line, **look)
             axis.set_title(f"layer {layer}")
-            counts_on(axis)
+            _counts_on(axis)
             if place % width == 0:
                 axis.set_ylabel("recall (%)")
             if place >= len(entry["layers"]) - width:
@@ -462,7 +440,9 @@ def _of_bin(styles: Sequence[str], place: int) -> str:
     return styles[place % len(styles)]
 
 
-def _trajectories(axis: Axes, entry: dict[str, Any], layer: int, colour: str, strong: bool) -> None:
+def _trajectories(
+    axis: style.Axes, entry: dict[str, Any], layer: int, colour: str, strong: bool
+) -> None:
     look: dict[str, Any] = {"linestyle": "--", "linewidth": 0.7, "markersize": 2.5, "alpha": 0.8}
     look |= {"markerfacecolor": "white", "zorder": 2}
     if strong:
@@ -473,9 +453,9 @@ def _trajectories(axis: Axes, entry: dict[str, Any], layer: int, colour: str, st
         axis.plot(curve["edges"], _percent(curve), marker=marker, **look)
 
 
-def _arrows(axis: Axes, entry: dict[str, Any], layer: int, k: int) -> None:
+def _arrows(axis: style.Axes, entry: dict[str, Any], layer: int, k: int) -> None:
     """Point from K = 1 to K = 5 of the selected layer, with the gain at its end."""
-    last = gain_k(k)
+    last = min(_GAIN_K, k)
     if last < 2:
         return
     curves = _curves(entry, layer, entry["summary"]["rank"])
@@ -495,7 +475,9 @@ def _arrows(axis: Axes, entry: dict[str, Any], layer: int, k: int) -> None:
         axis.annotate(gain, end, place, va=side, zorder=5, bbox=box, **look)
 
 
-def _legends(axis: Axes, entry: dict[str, Any], colours: dict[int, str], strong: list[int]) -> None:
+def _legends(
+    axis: style.Axes, entry: dict[str, Any], colours: dict[int, str], strong: list[int]
+) -> None:
     last = "final" if strong[-1] == entry["num_layers"] else "last tested"
     names = {strong[-1]: last, strong[0]: "selected"}
     if strong[0] == strong[-1]:
@@ -517,7 +499,7 @@ def _legends(axis: Axes, entry: dict[str, Any], colours: dict[int, str], strong:
     axis.legend(handles=handles, **place, fontsize=6.5, handlelength=2.2)
 
 
-def counts_on(axis: Axes) -> None:
+def _counts_on(axis: style.Axes) -> None:
     """Write numbers of edges along x, few and with separators."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
@@ -537,7 +519,7 @@ def _percent(curve: dict[str, Any]) -> list[float]:
     return [100 * value for value in curve["recall"]]
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {
+FIGURES = {
     "layer_selection": layer_selection,
     "rank_sweep": rank_sweep,
 }

@@ -8,9 +8,9 @@ associations that are false are inliers of the true pose, which the paper calls 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -25,16 +25,13 @@ from manymatch.io.pairs import Pair, demo_pair
 from manymatch.matcher.matcher import Matcher, association_arguments
 from manymatch.options import Options
 from manymatch_lab import style
-from manymatch_lab.cells import missing_rows
+from manymatch_lab.cells import set_table
 from manymatch_lab.checks import BoolArray, FloatArray, integer
 from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.evaluate.statistics import bootstrap_interval
-from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.pose_runs import PoseSets, left_out
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "How often is a false association an inlier of the true pose?"
 EXAMPLE = "manymatch-lab epipolar synthetic:ordering --limit 20 --out out/epipolar"
@@ -63,20 +60,19 @@ def run(
     """
     options = Options()
     integer(draws, "draws", 1)
+    sets = sets or PoseSets([], Path())
     return {
         "settings": {
             "threshold_px": options.threshold_px,
             "assumed": options.delta,
             "draws": draws,
             "apart_px": APART_PX,
-            "limit": None if sets is None else sets.limit,
+            "limit": sets.limit,
             "version": __version__,
         },
         "example": find_example(demo_pair(), float(options.threshold_px)),
-        "sets": [_measured(source, options, draws, sets) for source in sets.sources]
-        if sets
-        else [],
-        "missing": [dict(entry) for entry in sets.missing] if sets else [],
+        "sets": [_measured(source, options, draws, sets) for source in sets.sources],
+        "missing": [dict(entry) for entry in sets.missing],
     }
 
 
@@ -111,8 +107,7 @@ def _measured(source: GraphReader, options: Options, draws: int, sets: PoseSets)
     label = f"{source.representation}, {source.title}"
     counts = np.zeros((total, 4), dtype=np.int64)
     for i in range(total):
-        found = count_false_inliers(source[i], options, draws)
-        counts[i] = (found.drawn, found.drawn_inliers, found.others, found.other_inliers)
+        counts[i] = count_false_inliers(source[i], options, draws)
         if sets.progress is not None:
             sets.progress(RunProgress(i + 1, total, {"finished": i + 1}, None, label))
     return {
@@ -139,30 +134,17 @@ def _share(counts: np.ndarray) -> dict[str, Any]:
 
 
 def _example_table(example: dict[str, Any]) -> Table:
-    rows: list[Sequence[str | Cell]] = []
+    rows = []
     line, truth = np.array(example["line"]), np.array(example["match"])
     for title, name in (("match", "match"), ("false candidate", "false")):
         point = np.array(example[name])
-        rows.append(
-            [
-                title,
-                f"({point[0]:.1f}, {point[1]:.1f})",
-                f"{abs(line[:2] @ point + line[2]):.2f}",
-                f"{np.linalg.norm(point - truth):.1f}",
-                f"{example[f'{name}_similarity']:.3f}",
-                str(example[f"{name}_rank"]),
-            ]
-        )
+        off = f"{abs(line[:2] @ point + line[2]):.2f}", f"{np.linalg.norm(point - truth):.1f}"
+        found = f"{example[f'{name}_similarity']:.3f}", str(example[f"{name}_rank"])
+        rows.append([title, f"({point[0]:.1f}, {point[1]:.1f})", *off, *found])
+    distances = ("from the epipolar line (px)", "from the match (px)")
     return Table(
         "A keypoint of the photographs, its match and a false candidate",
-        [
-            "Place",
-            "pixel of image 1",
-            "from the epipolar line (px)",
-            "from the match (px)",
-            "similarity",
-            "rank",
-        ],
+        ["Place", "pixel of image 1", *distances, "similarity", "rank"],
         rows,
         [
             f"Both are inliers of the true pose at {example['threshold_px']:g} px. Similarity and "
@@ -172,25 +154,14 @@ def _example_table(example: dict[str, Any]) -> Table:
 
 
 def _delta_table(data: dict[str, Any]) -> Table:
+    rows = []
+    for entry in data["sets"]:
+        shares = [_text(entry["random"]), _text(entry["others"]), f"{entry['others']['count']:,}"]
+        rows.append([entry["title"], entry["representation"], str(entry["pairs"]), *shares])
+    title = f"Measured δ; the paper assumes {data['settings']['assumed']:g}"
     header = ["Set", "representation", "pairs", "random pairs", "false candidates", "of"]
-    rows: list[Sequence[str | Cell]] = [
-        [
-            entry["title"],
-            entry["representation"],
-            str(entry["pairs"]),
-            _text(entry["random"]),
-            _text(entry["others"]),
-            f"{entry['others']['count']:,}",
-        ]
-        for entry in data["sets"]
-    ]
-    rows += missing_rows(data, len(header))
-    return Table(
-        f"Measured δ; the paper assumes {data['settings']['assumed']:g}",
-        header,
-        rows,
-        ["In brackets 95 % intervals that resample pairs of images."],
-    )
+    note = "In brackets 95 % intervals that resample pairs of images."
+    return set_table(title, header, rows, [note], data)
 
 
 def _text(share: dict[str, Any]) -> str:
@@ -199,11 +170,10 @@ def _text(share: dict[str, Any]) -> str:
     return f"{share['share']:.4f} [{share['low']:.4f}, {share['high']:.4f}]"
 
 
-@dataclasses.dataclass(frozen=True)
-class FalseInliers:
+class FalseInliers(NamedTuple):
     """Counts of one pair: associations that are taken to be false, and inliers among them.
 
-    `drawn` are random pairs of keypoints that are no candidates. `others` are candidates of
+    `drawn` are random pairs of keypoints that are not candidates. `others` are candidates of
     keypoints whose first one is an inlier, at another place than that one.
     """
 
@@ -221,13 +191,11 @@ def count_false_inliers(posed: PosedGraph, options: Options, draws: int) -> Fals
     that the graph has as candidates are left out. The others are the candidates of a keypoint
     beside its best one, if that is an inlier and so most probably its match.
     """
-    graph = posed.graph
     settings = options.with_pixels(posed.pixels)
-    random = _random_pairs(posed, draws)
-    drawn = _inliers(posed, random, settings)
-    others = other_edges(graph, _inliers(posed, graph, settings), APART_PX * posed.pixels)
-    chosen = _inliers(posed, graph.filter(others), settings)
-    return FalseInliers(len(drawn), int(drawn.sum()), len(chosen), int(chosen.sum()))
+    drawn = _inliers(posed, _random_pairs(posed, draws), settings)
+    inlier = _inliers(posed, posed.graph, settings)
+    others = other_edges(posed.graph, inlier, APART_PX * posed.pixels)
+    return FalseInliers(len(drawn), int(drawn.sum()), int(others.sum()), int(inlier[others].sum()))
 
 
 def other_edges(graph: AssociationGraph, inlier: BoolArray, apart: float) -> BoolArray:
@@ -327,7 +295,7 @@ def _within(points: FloatArray, shape: tuple[int, ...]) -> BoolArray:
     return np.asarray(np.all((points >= _MARGIN_PX) & (points < end), axis=1))
 
 
-def epipolar_line(data: dict[str, Any]) -> Figure:
+def epipolar_line(data: dict[str, Any]) -> style.Figure:
     """Draw both images with the line, and the three places enlarged."""
     example = data["example"]
     images = example["images"]
@@ -336,49 +304,41 @@ def epipolar_line(data: dict[str, Any]) -> Figure:
     parts: Any = figure.subfigures(2, 1, height_ratios=(2.0, 1.0))
     top, bottom = parts
     axes = top.subplots(1, 2)
-    for axis, image, title in zip(
-        axes, images, ("image 0: a keypoint", "image 1: its epipolar line"), strict=True
-    ):
-        style.show(axis, image)
-        axis.images[-1].set_interpolation("lanczos")
-        axis.set_title(title, loc="left")
-        _plain(axis, image["size"])
+    titles = ("image 0: a keypoint", "image 1: its epipolar line")
+    for axis, image, title in zip(axes, images, titles, strict=True):
+        _show(axis, image, title)
     _ring(axes[0], points["point0"], _POINT)
     _draw_line(axes[1], points["line"], images[1]["size"])
     _ring(axes[1], points["match"], _TRUE)
     _ring(axes[1], points["false"], _FALSE)
-    threshold = example["threshold_px"]
     places = (
-        (images[0], points["point0"], _POINT, "the keypoint", False),
-        (images[1], points["match"], _TRUE, "match", True),
-        (images[1], points["false"], _FALSE, "false candidate", True),
+        (images[0], points["point0"], _POINT, "the keypoint"),
+        (images[1], points["match"], _TRUE, "match"),
+        (images[1], points["false"], _FALSE, "false candidate"),
     )
-    for axis, (image, point, colour, title, other) in zip(
-        bottom.subplots(1, 3), places, strict=True
-    ):
-        style.show(axis, image)
-        axis.images[-1].set_interpolation("lanczos")
-        _plain(axis, image["size"])
+    for number, axis in enumerate(bottom.subplots(1, 3)):
+        image, point, colour, title = places[number]
+        if number:
+            off = abs(float(points["line"][:2] @ point + points["line"][2]))
+            title += f": {off:.2f} px off the line"
+        _show(axis, image, title)
         axis.set_xlim(point[0] - _HALF_PX * _WIDE, point[0] + _HALF_PX * _WIDE)
         axis.set_ylim(point[1] + _HALF_PX, point[1] - _HALF_PX)
-        text = title
-        if other:
-            _draw_line(axis, points["line"], image["size"], band=threshold)
-            off = abs(float(points["line"][:2] @ point + points["line"][2]))
-            text += f": {off:.2f} px off the line"
+        if number:
+            _draw_line(axis, points["line"], image["size"], band=example["threshold_px"])
         _ring(axis, point, colour, size=9)
-        axis.set_title(text, loc="left")
         for spine in axis.spines.values():
             spine.set(visible=True, color=colour, linewidth=1.4)
     return figure
 
 
-def _plain(axis: Any, size: Sequence[int]) -> None:
-    axis.set_xticks([])
-    axis.set_yticks([])
+def _show(axis: Any, image: dict[str, Any], title: str) -> None:
+    style.show(axis, image)
+    axis.images[-1].set_interpolation("lanczos")
+    axis.set_title(title, loc="left")
+    width, height = image["size"]
+    axis.set(xticks=[], yticks=[], xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
     axis.grid(visible=False)
-    axis.set_xlim(-0.5, size[0] - 0.5)
-    axis.set_ylim(size[1] - 0.5, -0.5)
     for spine in axis.spines.values():
         spine.set_visible(False)
 
@@ -392,18 +352,16 @@ def _ring(axis: Any, point: Any, colour: str, size: float = 7.0) -> None:
 
 def _draw_line(axis: Any, line: Any, size: Sequence[int], band: float | None = None) -> None:
     """Draw a x + b y + c = 0 within an image, and dashed what is `band` pixels away from it."""
-    a, b, c = map(float, line)
-    length = float(np.hypot(size[0], size[1]))
-    foot = np.array([-a * c, -b * c])
-    centre = np.array(size) / 2.0
-    along = np.array([-b, a])
-    middle = foot + along * float(along @ (centre - foot))
-    ends = np.stack([middle - along * length, middle + along * length])
+    normal, along = np.array(line[:2], float), np.array([-line[1], line[0]], float)
+    foot = -float(line[2]) * normal
+    middle = foot + along * float(along @ (np.array(size) / 2.0 - foot))
+    reach = along * float(np.hypot(size[0], size[1]))
+    ends = np.stack([middle - reach, middle + reach])
     axis.plot(*ends.T, color="white", linewidth=2.4, alpha=0.75)
     axis.plot(*ends.T, color=_LINE, linewidth=1.2)
     for side in () if band is None else (-band, band):
-        shifted = ends + side * np.array([a, b])
+        shifted = ends + side * normal
         axis.plot(*shifted.T, color=style.INK, linewidth=0.6, linestyle=(0, (4, 3)))
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"epipolar_line": epipolar_line}
+FIGURES = {"epipolar_line": epipolar_line}

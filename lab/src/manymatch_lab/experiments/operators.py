@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from manymatch.associate.neighbours import OPERATORS
-from manymatch_lab import dense_pairs
+from manymatch_lab import dense_pairs, style
 from manymatch_lab.cells import dim
 from manymatch_lab.checks import integer
 from manymatch_lab.evaluate.protocol import unequal
@@ -16,11 +15,6 @@ from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.experiments.diagnose import PAPER_BINS, dense_differences
 from manymatch_lab.measures.recall import TAUS_CM, descriptor_recall
 from manymatch_lab.numbers import paper_numbers
-from manymatch_lab.style import COLOURS, PAGE_CM, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 QUESTION = "Mutual, one-way or union: which association keeps most truth per edge?"
 EXAMPLE = (
@@ -32,9 +26,9 @@ TITLES = {"mutual": "mutual (MKNN)", "oneway": "one-way", "union": "union"}
 
 _PAPER_K = 16
 _STYLES = {
-    "mutual": (COLOURS[0], "o", (-3, 4), "right"),
-    "oneway": (COLOURS[1], "s", (0, 0), ""),
-    "union": (COLOURS[2], "^", (4, -8), "left"),
+    "mutual": (style.COLOURS[0], "o", (-3, 4), "right"),
+    "oneway": (style.COLOURS[1], "s", (0, 0), ""),
+    "union": (style.COLOURS[2], "^", (4, -8), "left"),
 }
 _LABELLED = (1, 2, 4, 8, 16)
 
@@ -224,11 +218,13 @@ def _comparison_tables(entry: dict[str, Any], data: dict[str, Any], where: str) 
     ]
 
 
-def operators(data: dict[str, Any]) -> Figure:
+def operators(data: dict[str, Any]) -> style.Figure:
     """Curves of the operators on a logarithmic axis, a row a set."""
     rows = [dense_pairs.filled_bins(entry) for entry in data["runs"]]
     columns = max(1, *map(len, rows))
-    figure = new_figure(PAGE_CM if columns > 1 else 0.6 * PAGE_CM, 6.2 * len(rows) + 0.8)
+    figure = style.new_figure(
+        style.PAGE_CM if columns > 1 else 0.6 * style.PAGE_CM, 6.2 * len(rows) + 0.8
+    )
     axes = figure.subplots(len(rows), columns, squeeze=False, sharey="row")
     for line, places, entry in zip(axes, rows, data["runs"], strict=True):
         for axis in line[len(places) :]:
@@ -248,7 +244,7 @@ def operators(data: dict[str, Any]) -> Figure:
     return figure
 
 
-def _draw(axis: Axes, curve: dict[str, Any]) -> None:
+def _draw(axis: style.Axes, curve: dict[str, Any]) -> None:
     colour, marker, offset, side = _STYLES[curve["operator"]]
     recall = [100 * value for value in curve["recall"]]
     look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.1}
@@ -261,4 +257,4 @@ def _draw(axis: Axes, curve: dict[str, Any]) -> None:
             axis.annotate(str(k), (curve["edges"][k - 1], recall[k - 1]), offset, **words)
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"operators": operators}
+FIGURES = {"operators": operators}

@@ -7,8 +7,8 @@ graph: would it have entered the pool of raw seeds?
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.flags import Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import PoseSets, about_paper
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "Do candidates beyond rank one help when the minimal samples stay the same?"
 EXAMPLE = "manymatch-lab q1 synthetic:ordering --iterations 5000 --limit 20"
@@ -122,20 +119,17 @@ def _auc_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
         "Set",
         "K",
         "median |E_K|",
-        *(f"AUC{degrees}" for degrees in cells.DEGREES),
-        *(f"ΔA{degrees} [min, max]" for degrees in cells.DEGREES),
+        *cells.columns("AUC"),
+        *cells.columns("ΔA", " [min, max]"),
     ]
+    macro = {"title": cells.MACRO, "auc": measured["macro_auc"], "delta": measured["macro_delta"]}
     rows: list[Sequence[str | Cell]] = []
-    entries = [
-        (entry["title"], entry["median_edges"], entry["auc"], entry["delta"])
-        for entry in measured["sets"]
-    ]
-    entries.append((cells.MACRO, None, measured["macro_auc"], measured["macro_delta"]))
-    for title, edges, auc, delta in entries:
+    for entry in [*measured["sets"], macro]:
         for i, rank in enumerate(ks):
-            size = "" if edges is None else f"{edges[i]:.0f}"
-            gain = cells.delta_texts(delta[i], sd=False) if i else [""] * len(cells.DEGREES)
-            rows.append(["" if i else title, str(rank), size, *cells.auc_texts(auc[i]), *gain])
+            size = f"{entry['median_edges'][i]:.0f}" if "median_edges" in entry else ""
+            gain = cells.delta_texts(entry["delta"][i], sd=False) if i else [""] * 3
+            auc = cells.auc_texts(entry["auc"][i])
+            rows.append(["" if i else entry["title"], str(rank), size, *auc, *gain])
     paper = paper_numbers("q1_auc")
     gains = [after - before for before, after in zip(*paper["macro"], strict=True)]
     ranges = [
@@ -144,18 +138,11 @@ def _auc_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     ]
     for i, rank in enumerate(paper["ks"]):
         values = [f"{value:.2f}" for value in paper["macro"][i]]
-        gain = ranges if i else [""] * len(cells.DEGREES)
+        gain = ranges if i else [""] * 3
         rows.append(cells.dim(["" if i else cells.PAPER_MACRO, str(rank), "", *values, *gain]))
-    rows += cells.missing_rows(data, len(header))
-    return Table(
-        cells.of_name(measured, data, "Q1: pose AUC (%) by K with fixed proposals"),
-        header,
-        rows,
-        [
-            "AUC: mean ± sd over seeds; ΔA: against K = 1 with the same seed, in points.",
-            *_ordering(measured, ks),
-        ],
-    )
+    title = "Q1: pose AUC (%) by K with fixed proposals"
+    note = "AUC: mean ± sd over seeds; ΔA: against K = 1 with the same seed, in points."
+    return cells.set_table(title, header, rows, [note, *_ordering(measured, ks)], data, measured)
 
 
 def _ordering(measured: dict[str, Any], ks: list[int]) -> list[str]:
@@ -179,33 +166,28 @@ def _ordering(measured: dict[str, Any], ks: list[int]) -> list[str]:
 
 
 def _gain_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
-    last = data["settings"]["ks"][-1]
-    header = ["Set", "pairs", *cells.interval_header()]
-    rows: list[Sequence[str | Cell]] = []
-    entries = [
-        (entry["title"], str(entry["pairs"]), entry["delta"][-1]) for entry in measured["sets"]
-    ]
-    total = str(sum(entry["pairs"] for entry in measured["sets"]))
-    entries.append((cells.MACRO, total, measured["macro_delta"][-1]))
-    for title, pairs, delta in entries:
-        rows.append([title, pairs, *cells.with_intervals(delta, sd=False)])
-    rows += cells.missing_rows(data, len(header))
-    return Table(
-        cells.of_name(measured, data, f"Q1: gain of K = {last} over K = 1 in points"),
-        header,
-        rows,
+    total = sum(entry["pairs"] for entry in measured["sets"])
+    macro = {"title": cells.MACRO, "pairs": total, "delta": measured["macro_delta"]}
+    return cells.set_table(
+        f"Q1: gain of K = {data['settings']['ks'][-1]} over K = 1 in points",
+        ["Set", "pairs", *cells.interval_header()],
+        [
+            [e["title"], str(e["pairs"]), *cells.with_intervals(e["delta"][-1], sd=False)]
+            for e in [*measured["sets"], macro]
+        ],
         [
             "ΔA with [min, max] over seeds. The interval resamples pairs, for the macro "
             "average within each set; pairs that share images are not independent, so it is "
             "rather too narrow."
         ],
+        data,
+        measured,
     )
 
 
 def _inclusion_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     ks = data["settings"]["ks"]
     paper = paper_numbers("q1_inclusion")
-    header = ["Set", *(f"K = {rank}" for rank in ks)]
 
     def of_paper(label: str, values: list[float]) -> list[Cell]:
         known = dict(zip(paper["ks"], values, strict=True))
@@ -218,11 +200,10 @@ def _inclusion_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
             rows.append(of_paper("paper, DINOv3", paper["sets"][entry["name"]]))
     rows.append([cells.MACRO, *(f"{value:.2f}" for value in measured["macro_inclusion"])])
     rows.append(of_paper(cells.PAPER_MACRO, paper["macro"]))
-    rows += cells.missing_rows(data, len(header))
     rising = sum(entry["inclusion"][-1] > entry["inclusion"][0] for entry in measured["sets"])
-    return Table(
-        cells.of_name(measured, data, "Q1: reference pose in the top-100 pool (%)"),
-        header,
+    return cells.set_table(
+        "Q1: reference pose in the top-100 pool (%)",
+        ["Set", *(f"K = {rank}" for rank in ks)],
         rows,
         [
             "Pooled over pairs and seeds; the true pose enters if its HCM score is strictly above "
@@ -230,10 +211,12 @@ def _inclusion_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
             f"From K = {ks[0]} to {ks[-1]} the rate rises on {rising} of "
             f"{len(measured['sets'])} sets; the paper: on five of six, not on MegaDepth."
         ],
+        data,
+        measured,
     )
 
 
-def k_sweep(data: dict[str, Any]) -> Figure:
+def k_sweep(data: dict[str, Any]) -> style.Figure:
     """Draw mean gains with min-max bands over seeds; below each K the median size of its graph."""
     ks = data["settings"]["ks"]
     figure, axes = style.panel_rows(data["runs"])
@@ -251,7 +234,10 @@ def k_sweep(data: dict[str, Any]) -> Figure:
                 ks, mean, color=colour, marker=style.MARKERS[i], label=f"AUC@{threshold}°"
             )
         style.panel_title(axis, f"{entry['title']} ({entry['pairs']})")
-        sizes = [_short(size) for size in entry["median_edges"]]
+        sizes = []
+        for size in entry["median_edges"]:
+            digits = 1 if size < 99_950 else 0
+            sizes.append(f"{size:.0f}" if size < 1_000 else f"{size / 1_000:.{digits}f}k")
         axis.set_xticks(ks, [f"{k}\n{size}" for k, size in zip(ks, sizes, strict=True)])
         axis.set_xlim(ks[0] - 0.35, ks[-1] + 0.35)
     figure.supylabel("ΔA against K = 1 (points)", fontsize=7.5, color=style.INK)
@@ -260,11 +246,4 @@ def k_sweep(data: dict[str, Any]) -> Figure:
     return figure
 
 
-def _short(size: float) -> str:
-    """Write a number of edges in four characters."""
-    if size < 1_000:
-        return f"{size:.0f}"
-    return f"{size / 1_000:.1f}k" if size < 99_950 else f"{size / 1_000:.0f}k"
-
-
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"q1_k_sweep": k_sweep}
+FIGURES = {"q1_k_sweep": k_sweep}

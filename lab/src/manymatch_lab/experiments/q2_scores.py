@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -15,36 +15,22 @@ from manymatch.associate.candidates import Association
 from manymatch.estimate.relative_pose import scorer_times
 from manymatch.io.files import read_bytes, write_text
 from manymatch.options import Options, num_threads
-from manymatch_lab import style
-from manymatch_lab.cells import (
-    DEGREES,
-    MACRO,
-    PAPER_MACRO,
-    auc_texts,
-    dim,
-    interval_header,
-    macro_mean,
-    milliseconds,
-    missing_rows,
-    of_name,
-    sign_counts,
-    signed,
-    signs_text,
-    triplet,
-    with_intervals,
-)
+from manymatch_lab import cells, style
 from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.protocol import PAPER
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text
-from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
+from manymatch_lab.evaluate.statistics import (
+    THRESHOLDS,
+    auc_spread,
+    macro_difference,
+    macro_spread,
+    paired_difference,
+)
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.flags import Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Gms, PoseSets, about_paper, mean_column
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "Which score is best on the same graphs, and are two stages better than each alone?"
 EXAMPLE = "manymatch-lab q2 synthetic:ordering --no-gms --seeds 2 --out out/q2"
@@ -118,17 +104,15 @@ def notes(data: dict[str, Any]) -> list[str]:
 def _measured(results: Mapping[str, RunResult]) -> dict[str, Any]:
     """AUC by estimator, differences of the two-stage one, and what a pair costs."""
     errors = {name: result.errors for name, result in results.items()}
+
+    def gain(first: str, second: str) -> dict[str, Any]:
+        return paired_difference(errors[first], errors[second]).to_dict()
+
     return {
         "median_edges": float(np.median(results["hcm-mcm"].num_edges)),
         "auc": {name: auc_spread(values).to_dict() for name, values in errors.items()},
-        "delta": {
-            other: macro_difference([errors["hcm-mcm"]], [errors[other]]).to_dict()
-            for other in _OTHERS
-        },
-        "over_cm": {
-            name: macro_difference([errors[name]], [errors["cm"]]).to_dict()
-            for name in ("hcm", "mcm")
-        },
+        "delta": {other: gain("hcm-mcm", other) for other in _OTHERS},
+        "over_cm": {name: gain(name, "cm") for name in ("hcm", "mcm")},
         **{
             column: {name: mean_column([result], column) for name, result in results.items()}
             for column in ("seconds", "iterations")
@@ -155,7 +139,7 @@ def _ordering(measured: dict[str, Any]) -> list[str]:
         "hcm-mcm": [entry["delta"]["cm"] for entry in sets],
     }
     sentences = [
-        signs_text(f"{TITLES[name]} is above CM", sign_counts(spreads))
+        cells.signs_text(f"{TITLES[name]} is above CM", cells.sign_counts(spreads))
         for name, spreads in over_cm.items()
     ]
     gains = [gain for entry in sets for gain in complementarity(entry)]
@@ -185,59 +169,43 @@ def _auc_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     """Make the table of AUC by set and estimator; bold is the highest unrounded mean."""
     paper = paper_numbers("q2_auc")
     shared = any(entry["name"] in paper["best"] for entry in measured["sets"])
-    header = ["Set", "Estimator", *(f"AUC{degrees}" for degrees in DEGREES)]
-    header += ["paper, DINOv3"] if shared else []
+    header = ["Set", "Estimator", *cells.columns("AUC"), *["paper, DINOv3"] * shared]
     rows: list[Sequence[str | Cell]] = []
-    entries = [(entry["title"], entry["name"], entry["auc"]) for entry in measured["sets"]]
-    for title, name, auc in [*entries, (MACRO, "", measured["macro_auc"])]:
+    for title, name, auc in cells.set_entries(measured, "auc", measured["macro_auc"]):
         best = best_cells(auc)
         for i, (estimator, spread) in enumerate(auc.items()):
-            cells = [
-                Cell(text, bold=estimator == winner)
-                for text, winner in zip(auc_texts(spread), best, strict=True)
-            ]
-            row: list[str | Cell] = ["" if i else title, TITLES[estimator], *cells]
+            row: list[str | Cell] = ["" if i else title, TITLES[estimator]]
+            for text, winner in zip(cells.auc_texts(spread), best, strict=True):
+                row.append(Cell(text, bold=estimator == winner))
             if shared:
                 known = paper["auc"][estimator].get(name)
-                row += dim([triplet(known) if known else ""])
+                row += cells.dim([cells.triplet(known) if known else ""])
             rows.append(row)
     for i, (estimator, by_set) in enumerate(paper["auc"].items()):
-        values = [f"{value:.1f}" for value in macro_mean(list(by_set.values()))]
-        rows.append(dim(["" if i else PAPER_MACRO, TITLES[estimator], *values, *[""] * shared]))
-    rows += missing_rows(data, len(header))
-    return Table(
-        of_name(measured, data, "Q2: pose AUC (%) of the estimators on the same graphs"),
-        header,
-        rows,
-        [
-            "Mean ± sd over seeds; bold is the highest unrounded mean of a set and threshold.",
-            *_ordering(measured),
-        ],
-    )
+        label = ["" if i else cells.PAPER_MACRO, TITLES[estimator]]
+        values = [f"{value:.1f}" for value in cells.macro_mean(list(by_set.values()))]
+        rows.append(cells.dim([*label, *values, *[""] * shared]))
+    title = "Q2: pose AUC (%) of the estimators on the same graphs"
+    note = "Mean ± sd over seeds; bold is the highest unrounded mean of a set and threshold."
+    return cells.set_table(title, header, rows, [note, *_ordering(measured)], data, measured)
 
 
 def _difference_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     """Make the table of what the two-stage estimator gains over each other one."""
-    paper = paper_numbers("q2_auc")["gain"]
-    header = ["Set", "HCM→MCM minus", *interval_header()]
     rows: list[Sequence[str | Cell]] = []
-    entries = [(entry["title"], entry["delta"]) for entry in measured["sets"]]
-    for title, delta in [*entries, (MACRO, measured["macro_delta"])]:
+    for title, _, delta in cells.set_entries(measured, "delta", measured["macro_delta"]):
         for i, (other, spread) in enumerate(delta.items()):
-            rows.append(["" if i else title, TITLES[other], *with_intervals(spread)])
-    for i, (other, gains) in enumerate(paper.items()):
-        texts = [text for gain in gains for text in (signed(gain), "")]
-        rows.append(dim(["" if i else PAPER_MACRO, TITLES[other], *texts]))
-    rows += missing_rows(data, len(header))
-    return Table(
-        of_name(measured, data, "Q2: paired gain of the two-stage estimator in points"),
-        header,
-        rows,
-        [
-            "Mean ± sample sd [min, max] over seeds. The interval resamples pairs, for the macro "
-            "average within each set."
-        ],
+            rows.append(["" if i else title, TITLES[other], *cells.with_intervals(spread)])
+    for i, (other, gains) in enumerate(paper_numbers("q2_auc")["gain"].items()):
+        texts = [text for gain in gains for text in (cells.signed(gain), "")]
+        rows.append(cells.dim(["" if i else cells.PAPER_MACRO, TITLES[other], *texts]))
+    title = "Q2: paired gain of the two-stage estimator in points"
+    header = ["Set", "HCM→MCM minus", *cells.interval_header()]
+    note = (
+        "Mean ± sample sd [min, max] over seeds. The interval resamples pairs, for the macro "
+        "average within each set."
     )
+    return cells.set_table(title, header, rows, [note], data, measured)
 
 
 def _runtime_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
@@ -247,12 +215,15 @@ def _runtime_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     header += [f"{TITLES[name]} ms" for name in TITLES]
     rows: list[Sequence[str | Cell]] = []
     for entry in measured["sets"]:
-        rows.append([entry["title"], f"{entry['median_edges']:.0f}", *_times(entry)])
+        us, single = entry["us"], ["", "", ""]
+        if us:
+            single = [f"{us['hcm']:.2f}", f"{us['mcm']:.2f}", f"{us['mcm'] / us['hcm']:.2f}"]
+        whole = [cells.milliseconds(entry["seconds"][name]) for name in TITLES]
+        rows.append([entry["title"], f"{entry['median_edges']:.0f}", *single, *whole])
         if entry["name"] in paper["us"]["hcm"]:
-            rows.append(dim(["paper, DINOv3", "", *_paper_times(paper, [entry["name"]])]))
+            rows.append(cells.dim(["paper, DINOv3", "", *_paper_times(paper, [entry["name"]])]))
     names = list(paper["us"]["hcm"])
-    rows.append(dim([PAPER_MACRO, "", *_paper_times(paper, names)]))
-    rows += missing_rows(data, len(header))
+    rows.append(cells.dim([cells.PAPER_MACRO, "", *_paper_times(paper, names)]))
     timed = [entry["us"]["pairs"] for entry in measured["sets"] if entry["us"]]
     workers = data["settings"]["workers"]
     how = (
@@ -260,27 +231,18 @@ def _runtime_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
         if workers > 1
         else "one pair after the other, ours on all cores"
     )
-    sentences = [
-        f"ms: mean time of a complete estimate, {how}. The paper's times are of an "
-        f"{paper['machine']}."
-    ]
+    sentences = []
     if timed:
-        sentences.insert(
-            0,
+        sentences.append(
             "µs: mean time of one evaluation of a sampled hypothesis on one thread, on "
-            f"{min(timed)}{'' if min(timed) == max(timed) else f' to {max(timed)}'} pairs a set.",
+            f"{min(timed)}{'' if min(timed) == max(timed) else f' to {max(timed)}'} pairs a set."
         )
-    return Table(
-        of_name(measured, data, "Q2: runtime"), header, rows, [*sentences, _faster(measured)]
-    )
-
-
-def _times(entry: dict[str, Any]) -> list[str]:
-    us, seconds = entry["us"], entry["seconds"]
-    single = ["", "", ""]
-    if us:
-        single = [f"{us['hcm']:.2f}", f"{us['mcm']:.2f}", f"{us['mcm'] / us['hcm']:.2f}"]
-    return [*single, *(milliseconds(seconds[name]) for name in TITLES)]
+    sentences += [
+        f"ms: mean time of a complete estimate, {how}. The paper's times are of an "
+        f"{paper['machine']}.",
+        _faster(measured),
+    ]
+    return cells.set_table("Q2: runtime", header, rows, sentences, data, measured)
 
 
 def _paper_times(paper: dict[str, Any], names: list[str]) -> list[str]:
@@ -362,14 +324,10 @@ _ESTIMATOR_COLOURS = {
 }
 
 
-def triplets(data: dict[str, Any]) -> Figure:
+def triplets(data: dict[str, Any]) -> style.Figure:
     """Draw, for every set and estimator, the mean AUC at the three thresholds on one line."""
     runs = data["runs"]
-    widest = max(len(run["sets"]) for run in runs)
-    figure = style.new_figure(
-        min(style.PAGE_CM, max(style.COLUMN_CM, 3.0 + 2.1 * widest)), 1.4 + 5.2 * len(runs)
-    )
-    axes = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
+    figure, axes = _rows(runs, 3.0, 2.1, 1.4, 5.2)
     for axis, run in zip(axes, runs, strict=True):
         for place, entry in enumerate(run["sets"]):
             for i, (name, colour) in enumerate(_ESTIMATOR_COLOURS.items()):
@@ -394,14 +352,10 @@ def triplets(data: dict[str, Any]) -> Figure:
     return figure
 
 
-def complementarity_map(data: dict[str, Any]) -> Figure:
+def complementarity_map(data: dict[str, Any]) -> style.Figure:
     """Draw what two stages gain over the better single one, a cell a set and threshold."""
     runs = data["runs"]
-    widest = max(len(run["sets"]) for run in runs)
-    figure = style.new_figure(
-        min(style.PAGE_CM, max(style.COLUMN_CM, 3.4 + 1.75 * widest)), 1.0 + 3.1 * len(runs)
-    )
-    axes = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
+    figure, axes = _rows(runs, 3.4, 1.75, 1.0, 3.1)
     gains = [np.array([complementarity(entry) for entry in run["sets"]]).T for run in runs]
     # One scale for all, even on both sides of zero.
     limit = max(0.5, *(float(np.abs(values).max()) for values in gains))
@@ -409,21 +363,27 @@ def complementarity_map(data: dict[str, Any]) -> Figure:
     for axis, run, values in zip(axes, runs, gains, strict=True):
         image = axis.imshow(values, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
         for (row, column), value in np.ndenumerate(values):
-            dark = abs(value) > 0.6 * limit
-            look = {"ha": "center", "va": "center", "fontsize": 7}
-            colour = "white" if dark else style.INK
-            axis.text(column, row, signed(value), color=colour, **look)
+            look = {"color": "white" if abs(value) > 0.6 * limit else style.INK, "fontsize": 7}
+            axis.text(column, row, cells.signed(value), ha="center", va="center", **look)
         names = [_broken(entry["title"]) for entry in run["sets"]]
         axis.set_xticks(range(len(names)), names)
         axis.set_yticks(range(len(THRESHOLDS)), [f"@{threshold}°" for threshold in THRESHOLDS])
         axis.grid(visible=False)
         axis.tick_params(length=0)
-        axis.set_title(
-            f"{run['representation']}: {int((values > 0).sum())} of {values.size} cells positive",
-            loc="left",
-        )
+        positive = f"{int((values > 0).sum())} of {values.size} cells positive"
+        axis.set_title(f"{run['representation']}: {positive}", loc="left")
     figure.colorbar(image, ax=list(axes), label="gain (points)", pad=0.02)
     return figure
+
+
+def _rows(
+    runs: list[dict[str, Any]], edge_cm: float, set_cm: float, head_cm: float, row_cm: float
+) -> tuple[style.Figure, Any]:
+    """Make a figure with a row for every run, as wide as the most sets need."""
+    widest = max(len(run["sets"]) for run in runs)
+    width = min(style.PAGE_CM, max(style.COLUMN_CM, edge_cm + set_cm * widest))
+    figure = style.new_figure(width, head_cm + row_cm * len(runs))
+    return figure, figure.subplots(len(runs), 1, squeeze=False)[:, 0]
 
 
 def _broken(title: str) -> str:
@@ -435,7 +395,7 @@ def _broken(title: str) -> str:
     return f"{title[: middle + 1].rstrip()}\n{title[middle + 1 :]}"
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {
+FIGURES = {
     "q2_estimators": triplets,
     "q2_complementarity": complementarity_map,
 }

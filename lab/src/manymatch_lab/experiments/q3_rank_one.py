@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from manymatch.associate.candidates import Association
 from manymatch.options import Options
-from manymatch_lab.cells import (
-    DEGREES,
-    auc_texts,
-    dim,
-    interval_header,
-    macro_mean,
-    missing_rows,
-    paper_delta_texts,
-    sign_counts,
-    signs_text,
-    triplet,
-    with_intervals,
-)
+from manymatch_lab import cells, style
 from manymatch_lab.evaluate.protocol import PAPER
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text, seeds_text
@@ -29,10 +17,6 @@ from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.flags import Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Gms, PoseSets, about_paper
-from manymatch_lab.style import gain_panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "Does preserve-then-resolve beat rank-one matching within each representation?"
 EXAMPLE = "manymatch-lab q3 pairs_folder --preset classic --preset superpoint"
@@ -111,8 +95,8 @@ def _ordering(data: dict[str, Any]) -> list[str]:
     sentences = []
     for measured in data["runs"]:
         name = measured["representation"]
-        counts = sign_counts(entry["delta"] for entry in measured["sets"])
-        text = signs_text(f"{name}: preserve-then-resolve is above rank-one", counts)
+        counts = cells.sign_counts(entry["delta"] for entry in measured["sets"])
+        text = cells.signs_text(f"{name}: preserve-then-resolve is above rank-one", counts)
         if name in positive:
             text += f" In the paper, on its six sets: {positive[name]} of 18."
         lower = [entry["title"] for entry in measured["sets"] if max(entry["delta"]["mean"]) < 0]
@@ -130,87 +114,64 @@ def _auc_table(data: dict[str, Any]) -> Table:
         for run in data["runs"]
         for entry in run["sets"]
     )
-    header = ["Representation", "Set", "Pipeline", *(f"AUC{degrees}" for degrees in DEGREES)]
-    header += ["paper"] if shared else []
+    header = ["Representation", "Set", "Pipeline", *cells.columns("AUC"), *["paper"] * shared]
     rows: list[Sequence[str | Cell]] = []
     for measured in data["runs"]:
         name = measured["representation"]
-        entries = [(e["title"], e["name"], e["auc"]) for e in measured["sets"]]
-        for i, (title, key, auc) in enumerate([*entries, (_AVERAGE, "", measured["macro"]["auc"])]):
+        entries = cells.set_entries(measured, "auc", measured["macro"]["auc"], _AVERAGE)
+        for i, (title, key, auc) in enumerate(entries):
             means = [auc[pipeline]["mean"] for pipeline in _TITLES]
             for j, pipeline in enumerate(_TITLES):
-                cells = [
-                    Cell(text, bold=mine > other)
-                    for text, mine, other in zip(
-                        auc_texts(auc[pipeline]), means[j], means[1 - j], strict=True
-                    )
+                texts = zip(cells.auc_texts(auc[pipeline]), means[j], means[1 - j], strict=True)
+                row: list[str | Cell] = ["" if i or j else name, "" if j else title]
+                row += [
+                    _TITLES[pipeline],
+                    *(Cell(t, bold=mine > other) for t, mine, other in texts),
                 ]
-                labels = ["" if i or j else name, "" if j else title, _TITLES[pipeline]]
-                row: list[str | Cell] = [*labels, *cells]
                 if shared:
                     known = paper["auc"].get(name, {}).get(pipeline, {}).get(key)
-                    row += dim([triplet(known) if known else ""])
+                    row += cells.dim([cells.triplet(known) if known else ""])
                 rows.append(row)
-    for title, values in _paper_macro(paper):
-        for j, pipeline in enumerate(_TITLES):
-            labels = [f"paper, {title}", "six datasets"] if j == 0 else ["", ""]
-            texts = [f"{value:.1f}" for value in values[pipeline]]
-            rows.append(dim([*labels, _TITLES[pipeline], *texts, *[""] * shared]))
-    rows += missing_rows(data, len(header))
-    return Table(
-        f"Q3: pose AUC (%) within each representation, {seeds_text(data['settings'])}",
-        header,
-        rows,
-        ["Mean ± sd over seeds; bold is the higher unrounded mean of the two pipelines."],
-    )
-
-
-def _paper_macro(paper: dict[str, Any]) -> list[tuple[str, dict[str, list[float]]]]:
-    """Averages over the paper's six sets by representation and pipeline."""
-    return [
-        (
-            paper["titles"][name],
-            {pipeline: macro_mean(list(values.values())) for pipeline, values in auc.items()},
-        )
-        for name, auc in paper["auc"].items()
-    ]
+    for name, of_paper in paper["auc"].items():
+        for j, (pipeline, by_set) in enumerate(of_paper.items()):
+            labels = ["", ""] if j else [f"paper, {paper['titles'][name]}", "six datasets"]
+            averages = [f"{value:.1f}" for value in cells.macro_mean(list(by_set.values()))]
+            rows.append(cells.dim([*labels, _TITLES[pipeline], *averages, *[""] * shared]))
+    title = f"Q3: pose AUC (%) within each representation, {seeds_text(data['settings'])}"
+    note = "Mean ± sd over seeds; bold is the higher unrounded mean of the two pipelines."
+    return cells.set_table(title, header, rows, [note], data)
 
 
 def _delta_table(data: dict[str, Any]) -> Table:
     paper, titles = paper_numbers("q3_delta"), paper_numbers("q3_auc")["titles"]
-    header = ["Representation", "Set", *interval_header()]
     rows: list[Sequence[str | Cell]] = []
+
+    def of_paper(label: list[str], entries: Sequence[Sequence[float]]) -> list[Cell]:
+        texts = (text for delta in cells.paper_delta_texts(entries) for text in (delta, ""))
+        return cells.dim([*label, *texts])
+
     for measured in data["runs"]:
         name = measured["representation"]
-        entries = [(e["title"], e["name"], e["delta"]) for e in measured["sets"]]
-        for i, (title, key, delta) in enumerate(
-            [*entries, (_AVERAGE, "", measured["macro"]["delta"])]
-        ):
-            rows.append(["" if i else name, title, *with_intervals(delta)])
+        entries = cells.set_entries(measured, "delta", measured["macro"]["delta"], _AVERAGE)
+        for i, (title, key, delta) in enumerate(entries):
+            rows.append(["" if i else name, title, *cells.with_intervals(delta)])
             if key in paper.get(name, {}):
-                rows.append(_paper_row("", "paper", paper[name][key]))
+                rows.append(of_paper(["", "paper"], paper[name][key]))
     for name, title in titles.items():
-        rows.append(_paper_row(f"paper, {title}", "six datasets", paper[name]["macro"]))
-    rows += missing_rows(data, len(header))
-    return Table(
+        rows.append(of_paper([f"paper, {title}", "six datasets"], paper[name]["macro"]))
+    return cells.set_table(
         f"Q3: preserve-then-resolve minus rank-one in points, {seeds_text(data['settings'])}",
-        header,
+        ["Representation", "Set", *cells.interval_header()],
         rows,
         [
             "Mean ± sample sd [min, max] over seeds, the same seed on both sides. The interval "
             "resamples pairs, for the average within each set; sets weigh equally."
         ],
+        data,
     )
 
 
-def _paper_row(first: str, second: str, entries: Sequence[Sequence[float]]) -> list[Cell]:
-    row = [first, second]
-    for text in paper_delta_texts(entries):
-        row += [text, ""]
-    return dim(row)
-
-
-def gains(data: dict[str, Any]) -> Figure:
+def gains(data: dict[str, Any]) -> style.Figure:
     """Draw mean and sample standard deviation over seeds by set and threshold."""
     runs = data["runs"]
     titles = {e["name"]: e["title"] for run in runs for e in run["sets"]}
@@ -225,10 +186,10 @@ def gains(data: dict[str, Any]) -> Figure:
         ]
 
     def title(run: dict[str, Any]) -> str:
-        counts = sign_counts(entry["delta"] for entry in run["sets"])
+        counts = cells.sign_counts(entry["delta"] for entry in run["sets"])
         return f"{run['representation']}\n{counts['above']}/{counts['cells']} positive"
 
-    return gain_panels(
+    return style.gain_panels(
         runs,
         [*titles.values(), _AVERAGE],
         points,
@@ -241,4 +202,4 @@ def gains(data: dict[str, Any]) -> Figure:
     )
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"q3_gains": gains}
+FIGURES = {"q3_gains": gains}

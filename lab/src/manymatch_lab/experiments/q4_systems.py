@@ -12,10 +12,10 @@ import dataclasses
 import datetime
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -28,7 +28,7 @@ from manymatch.cli import flags
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
 from manymatch_lab import style
-from manymatch_lab.cells import DEGREES, dim, missing_rows, triplet
+from manymatch_lab.cells import DEGREES, columns, dim, set_table, triplet
 from manymatch_lab.checks import count
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.inputs import GraphReader, ImageGraphs, open_datasets, refuse_namesakes
@@ -50,9 +50,6 @@ from manymatch_lab.pose_runs import (
 )
 from manymatch_lab.systems import SYSTEMS, load_system
 from manymatch_lab.systems.base import System, SystemGraphs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "How does preserve-then-resolve compare with complete matching systems?"
 EXAMPLE = (
@@ -157,41 +154,53 @@ def run(
     folder by another environment, marked as such, or else a row that says how to get it.
     """
     options = options or PAPER.options
-    configs = _configs(options, seeds)
-    papers = [PaperRun(config) for config in _configs(PAPER.options, PAPER.seeds)]
-    # What identifies a row, the graphs of every set, why it cannot be run, and how it is posed.
-    tasks: list[tuple[dict[str, Any], list[Any], str | None, int]] = []
-    for system in systems.systems:
-        place = sets.folder / "correspondences" / system.name
-        about = {name: getattr(system, name) for name in ("name", "title", "paper", "specialist")}
-        graphs = [SystemGraphs(one, system, place / one.set_name) for one in sets.members]
-        tasks.append((about, graphs, _why_not(system), 0))
-    for matcher in systems.matchers:
-        preset = matcher.config.preset
-        about = {"name": f"{_OURS}-{preset}", "title": f"Ours ({preset})", "paper": _OURS}
-        ours = [ImageGraphs(one, matcher) for one in sets.members]
-        tasks.append((about | {"specialist": False}, ours, _why_not_ours(matcher), 1))
+    of_systems, of_ours = _configs(options, seeds)
+    paper_systems, paper_ours = map(PaperRun, _configs(PAPER.options, PAPER.seeds))
     recorded: list[RecordedRun] = []
     failed: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    for about, each, why, kind in tasks:
-        row: dict[str, Any] = {**about, "sets": {}}
+
+    def add_row(
+        about: dict[str, Any],
+        each: Sequence[GraphReader],
+        config: RunConfig,
+        paper: PaperRun,
+        why: str | None,
+    ) -> None:
+        found: dict[str, Any] = {}
         lacking: list[str | None] = []
         for graphs in each:
-            result, environment, reason = _result(sets, graphs, configs[kind], papers[kind], why)
+            result, environment, reason = _result(sets, graphs, config, paper, why)
             if result is None:
                 lacking += [why, reason and f"{reason} ({graphs.title})"]
                 continue
-            recorded.append(result.recorded(papers[kind]))
+            recorded.append(result.recorded(paper))
             failed.extend(not_run(graphs, result.not_run, len(result)))
-            row["sets"][graphs.name] = {
+            found[graphs.name] = {
                 "auc": auc_spread(result.errors).to_dict(),
                 "median_matches": float(np.median(result.num_edges)),
                 "pairs": len(result),
                 "environment": environment,
             }
-        row["missing"] = "; ".join(dict.fromkeys(filter(None, lacking))) or None
-        rows.append(row)
+        missing = "; ".join(dict.fromkeys(filter(None, lacking))) or None
+        rows.append({**about, "sets": found, "missing": missing})
+
+    for system in systems.systems:
+        place = sets.folder / "correspondences" / system.name
+        about = {name: getattr(system, name) for name in ("name", "title", "paper", "specialist")}
+        graphs = [SystemGraphs(one, system, place / one.set_name) for one in sets.members]
+        add_row(about, graphs, of_systems, paper_systems, _why_not(system))
+    for matcher in systems.matchers:
+        preset = matcher.config.preset
+        about = {"name": f"{_OURS}-{preset}", "title": f"Ours ({preset})", "paper": _OURS}
+        ours = [ImageGraphs(one, matcher) for one in sets.members]
+        why = None
+        try:
+            # Asking for the networks loads them.
+            matcher.load()
+        except (ValueError, ImportError) as error:
+            why = " ".join(str(error).split())
+        add_row(about | {"specialist": False}, ours, of_ours, paper_ours, why)
     absent = [
         title
         for key, title in paper_numbers("q4")["titles"].items()
@@ -249,9 +258,8 @@ def _result(
         return result, None, ""
     if kept is None:
         return None, None, reason
-    header = kept.header
-    versions = {**header["source"].get("versions", {}), **header.get("run_versions", {})}
-    environment = {"packages": versions}
+    source, own = kept.header["source"], kept.header.get("run_versions", {})
+    environment = {"packages": {**source.get("versions", {}), **own}}
     with contextlib.suppress(OSError, ValueError):
         environment |= json.loads((folder / _ENVIRONMENT).read_text(encoding="utf-8"))
     return kept, environment, ""
@@ -304,13 +312,9 @@ def _environment_text(environment: dict[str, Any]) -> str:
 
 def _marks(data: dict[str, Any]) -> dict[str, int]:
     """Give the other environments of a table numbers, by their footnotes."""
-    texts = [
-        _environment_text(found["environment"])
-        for row in data["rows"]
-        for found in row["sets"].values()
-        if found.get("environment")
-    ]
-    return {text: number for number, text in enumerate(dict.fromkeys(texts), 1)}
+    found = [found.get("environment") for row in data["rows"] for found in row["sets"].values()]
+    texts = dict.fromkeys(_environment_text(one) for one in found if one)
+    return {text: number for number, text in enumerate(texts, 1)}
 
 
 def _footnotes(data: dict[str, Any]) -> list[str]:
@@ -320,14 +324,9 @@ def _footnotes(data: dict[str, Any]) -> list[str]:
 def tables(data: dict[str, Any]) -> list[Table]:
     """Show all systems on all sets in the paper's form, what is missing, and each set's ranking."""
     absent = [[_title(row, {}), row["missing"]] for row in data["rows"] if row["missing"]]
-    return [
-        _overview(data),
-        *(
-            [Table("Q4: systems that are not run", ["Method", "What is missing"], absent)]
-            * bool(absent)
-        ),
-        *(_of_set(data, entry) for entry in data["sets"]),
-    ]
+    lacking = Table("Q4: systems that are not run", ["Method", "What is missing"], absent)
+    by_set = [_of_set(data, entry) for entry in data["sets"]]
+    return [_overview(data), *([lacking] if absent else []), *by_set]
 
 
 def notes(data: dict[str, Any]) -> list[str]:
@@ -351,23 +350,14 @@ def notes(data: dict[str, Any]) -> list[str]:
 def _why_not(system: System) -> str | None:
     """Say why a system cannot be run; None if it can."""
     why = system.missing(fetch=True)
-    if why is None:
-        try:
-            # Loads everything, so that nothing is found missing at the first pair.
-            system.settings()
-        except Exception as error:  # noqa: BLE001 - other people's packages may fail in any way
-            text = " ".join(str(error).split()) or type(error).__name__
-            why = f"{system.title} cannot be loaded: {text}"
-    return why
-
-
-def _why_not_ours(matcher: Matcher) -> str | None:
-    """Say which package or weights a preset lacks; None if it has all."""
+    if why is not None:
+        return why
     try:
-        # Attributes that load when they are asked for.
-        matcher.load()
-    except (ValueError, ImportError) as error:
-        return " ".join(str(error).split())
+        # Loads everything, so that nothing is found missing at the first pair.
+        system.settings()
+    except Exception as error:  # noqa: BLE001 - other people's packages may fail in any way
+        text = " ".join(str(error).split()) or type(error).__name__
+        return f"{system.title} cannot be loaded: {text}"
     return None
 
 
@@ -379,11 +369,11 @@ def ranked(values: Sequence[float | None]) -> list[int | None]:
 
 def _overview(data: dict[str, Any]) -> Table:
     paper = paper_numbers("q4")
-    known = [entry["name"] for entry in data["sets"] if entry["name"] in PAPER.pairs]
+    names = [entry["name"] for entry in data["sets"]]
+    known = [name for name in names if name in PAPER.pairs]
     header = ["Method", *(entry["title"] for entry in data["sets"])]
     rows: list[Sequence[str | Cell]] = []
     for row in data["rows"]:
-        names = [entry["name"] for entry in data["sets"]]
         found = [row["sets"].get(name) for name in names]
         cells = [triplet(f["auc"]["mean"]) if f else Cell("not run", dim=True) for f in found]
         rows.append([_title(row, _marks(data)), *cells])
@@ -391,37 +381,26 @@ def _overview(data: dict[str, Any]) -> Table:
             auc = paper["auc"][row["paper"]]
             texts = [triplet(auc[name]) if name in known else _NOTHING for name in names]
             rows.append(dim([f"  paper, {paper['titles'][row['paper']]}", *texts]))
-    rows += missing_rows(data, len(header))
-    return Table(
-        f"Q4: complete systems, pose AUC{' / '.join(DEGREES)} (%)",
-        header,
-        rows,
-        [
-            "† trained for pairs of visible and thermal images, and left out of the rankings.",
-            *_footnotes(data),
-        ],
-    )
+    title = f"Q4: complete systems, pose AUC{' / '.join(DEGREES)} (%)"
+    note = "† trained for pairs of visible and thermal images, and left out of the rankings."
+    return set_table(title, header, rows, [note, *_footnotes(data)], data)
 
 
 def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
     paper = paper_numbers("q4")["auc"]
     known = entry["name"] in PAPER.pairs
-    here = [row for row in data["rows"] if entry["name"] in row["sets"]]
-    means = [row["sets"][entry["name"]]["auc"]["mean"] for row in here]
+    here = [
+        (row, row["sets"][entry["name"]]) for row in data["rows"] if entry["name"] in row["sets"]
+    ]
     places = [
-        ranked(
-            [None if row["specialist"] else mean[i] for row, mean in zip(here, means, strict=True)]
-        )
+        ranked([None if row["specialist"] else found["auc"]["mean"][i] for row, found in here])
         for i in range(len(THRESHOLDS))
     ]
-    header = ["Method", *(f"AUC{degrees}" for degrees in DEGREES), f"95 % {DEGREES[-1]}", "matches"]
-    if known:
-        header += [f"paper {degrees}" for degrees in DEGREES]
+    header = ["Method", *columns("AUC"), f"95 % {DEGREES[-1]}", "matches"]
     rows: list[list[str | Cell]] = []
-    for number, row in enumerate(here):
-        found = row["sets"][entry["name"]]
+    for number, (row, found) in enumerate(here):
         cells: list[str | Cell] = [_title(row, _marks(data), entry["name"])]
-        for i, value in enumerate(means[number]):
+        for i, value in enumerate(found["auc"]["mean"]):
             place = places[i][number]
             cells.append(Cell(f"{value:.1f}", bold=place == 1, underline=place == 2))
         low, high = found["auc"]["interval"][-1]
@@ -430,32 +409,26 @@ def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
             of_paper = paper[row["paper"]][entry["name"]] if row["paper"] else None
             cells += dim([_NOTHING] * 3 if of_paper is None else [f"{v:.1f}" for v in of_paper])
         rows.append(cells)
-    pairs = next((row["sets"][entry["name"]]["pairs"] for row in here), 0)
-    return Table(
-        f"Q4: {entry['title']}, {count(pairs, 'pair')}",
-        header,
-        rows,
-        [
-            "Bold and underlined: best and second best, † left out. The interval resamples pairs; "
-            "matches are the median number that reached the pose estimator.",
-            *_footnotes(data),
-        ],
+    pairs = here[0][1]["pairs"] if here else 0
+    note = (
+        "Bold and underlined: best and second best, † left out. The interval resamples pairs; "
+        "matches are the median number that reached the pose estimator."
     )
+    title = f"Q4: {entry['title']}, {count(pairs, 'pair')}"
+    header += columns("paper ") if known else []
+    return Table(title, header, rows, [note, *_footnotes(data)])
 
 
 def _title(row: dict[str, Any], marks: dict[str, int], name: str | None = None) -> str:
     """Name a row, with marks of the environments that its numbers, or those of a set, are of."""
-    found = [row["sets"].get(name)] if name is not None else row["sets"].values()
-    numbers = [
-        marks[_environment_text(one["environment"])]
-        for one in found
-        if marks and one and one.get("environment")
-    ]
-    of_others = "".join(f" [{number}]" for number in dict.fromkeys(numbers))
+    found = [row["sets"].get(name, {})] if name is not None else row["sets"].values()
+    others = [one["environment"] for one in found if marks and one.get("environment")]
+    numbers = dict.fromkeys(marks[_environment_text(one)] for one in others)
+    of_others = "".join(f" [{number}]" for number in numbers)
     return f"{row['title']}{'†' if row['specialist'] else ''}{of_others}"
 
 
-def systems(data: dict[str, Any]) -> Figure:
+def systems(data: dict[str, Any]) -> style.Figure:
     """Draw the AUC of every system with its interval over pairs; hollow marks are the paper's."""
     paper = paper_numbers("q4")["auc"]
     rows = [row for row in data["rows"] if row["sets"]]
@@ -469,8 +442,10 @@ def systems(data: dict[str, Any]) -> Figure:
     )
     hollow = False
     for axis, entry in zip(axes, data["sets"], strict=True):
-        for i, threshold in enumerate(THRESHOLDS):
-            colour, marker = style.THRESHOLD_COLOURS[threshold], style.MARKERS[i]
+        largest = 0.0
+        for i, (colour, marker) in enumerate(
+            zip(style.THRESHOLD_COLOURS.values(), style.MARKERS, strict=False)
+        ):
             for number, row in enumerate(rows):
                 if entry["name"] not in row["sets"]:
                     continue
@@ -479,15 +454,16 @@ def systems(data: dict[str, Any]) -> Figure:
                 low, high = auc["interval"][i]
                 axis.plot([low, high], [place, place], color=colour, linewidth=1.0, alpha=0.6)
                 axis.plot(auc["mean"][i], place, marker, color=colour, markersize=4)
+                largest = max(largest, high)
                 theirs = paper.get(row["paper"], {}).get(entry["name"])
                 if theirs is not None:
                     hollow = True
+                    largest = max(largest, theirs[i])
                     axis.plot(theirs[i], place, marker, markeredgecolor=colour, **_HOLLOW)
         axis.set_title(entry["title"], loc="left")
         axis.set_yticks(range(len(rows)), names, color=style.INK)
         axis.set_ylim(len(rows) - 0.4, -0.6)
-        here = [row for row in rows if entry["name"] in row["sets"]]
-        right = 1.05 * max((_largest(row, entry, paper) for row in here), default=0.0) or 1.0
+        right = 1.05 * largest or 1.0
         axis.set_xlim(-0.02 * right, right)
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)
@@ -501,10 +477,4 @@ def systems(data: dict[str, Any]) -> Figure:
     return figure
 
 
-def _largest(row: dict[str, Any], entry: dict[str, Any], paper: dict[str, Any]) -> float:
-    """Right end of what is drawn of a system."""
-    ends = [high for _, high in row["sets"][entry["name"]]["auc"]["interval"]]
-    return float(max(*ends, *paper.get(row["paper"], {}).get(entry["name"], ())))
-
-
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"q4_systems": systems}
+FIGURES = {"q4_systems": systems}

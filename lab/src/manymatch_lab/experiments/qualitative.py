@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from manymatch_lab import dense_pairs, style
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "What do layer and debias rank do to features, as colours?"
 EXAMPLE = (
@@ -119,7 +116,7 @@ def _title(dataset: Dataset, pair: Pair) -> str:
 _GAP, _HEAD, _BRACKETS, _WIDE = 0.12, 0.55, 1.25, 0.5
 
 
-def qualitative(data: dict[str, Any]) -> Figure:
+def qualitative(data: dict[str, Any]) -> style.Figure:
     """Two rows of five pictures an example: the images, two layers, two ranks."""
     column = (style.PAGE_CM - 4 * _GAP - 2 * _WIDE) / 5
     lefts = [_GAP]
@@ -154,7 +151,7 @@ def qualitative(data: dict[str, Any]) -> Figure:
 
 
 def _brackets(
-    figure: Figure, data: dict[str, Any], lefts: list[float], column: float, height: float
+    figure: style.Figure, data: dict[str, Any], lefts: list[float], column: float, height: float
 ) -> None:
     """Write what is compared above the columns."""
     from matplotlib.lines import Line2D
@@ -179,4 +176,4 @@ def _brackets(
         figure.text(*middle, text, ha="center", va="center", fontsize=8)
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"qualitative": qualitative}
+FIGURES = {"qualitative": qualitative}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
 from manymatch.associate.candidates import Association
 from manymatch.options import Options
-from manymatch_lab import cells
+from manymatch_lab import cells, style
 from manymatch_lab.checks import FloatArray
 from manymatch_lab.evaluate.protocol import PAPER, unequal
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
@@ -20,18 +20,6 @@ from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.flags import Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Gms, PoseSets, about_paper
-from manymatch_lab.style import (
-    INK,
-    THRESHOLD_COLOURS,
-    legend_above,
-    legend_line,
-    panel_rows,
-    panel_title,
-    threshold_lines,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "How much do q and δ matter?"
 EXAMPLE = "manymatch-lab sensitivity synthetic:ordering --no-gms --max-iterations 5000 --limit 20"
@@ -157,25 +145,25 @@ def _measured(
     }
 
 
-def _sweep(entry: dict[str, Any], data: dict[str, Any], name: str, varied: str) -> FloatArray:
-    """AUC (settings, T) of an estimator while one of q and delta varies."""
+def _varied(settings: dict[str, Any], varied: str) -> list[int]:
+    """Numbers of the settings at which one of q and delta varies, from small to large."""
     other = "delta" if varied == "q" else "q"
-    default = data["settings"]["default"][other]
-    kept = [i for i, at in enumerate(data["settings"]["grid"]) if at[other] == default]
-    return np.array(entry[name])[kept]
+    grid, default = settings["grid"], settings["default"][other]
+    kept = [i for i, at in enumerate(grid) if at[other] == default]
+    return sorted(kept, key=lambda i: grid[i][varied])
 
 
 def _variation_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     """Peak to peak over q and over delta, by set."""
-    header = ["Set", "Estimator"]
-    header += [f"{axis} {degrees}" for axis in ("q", "δ") for degrees in cells.DEGREES]
+    header = ["Set", "Estimator", *cells.columns("q "), *cells.columns("δ ")]
     rows: list[Sequence[str | Cell]] = []
     largest: dict[str, float] = {"q": 0.0, "delta": 0.0}
     for entry in measured["sets"]:
         for i, (name, title) in enumerate(_SWEPT.items()):
             row = ["" if i else entry["title"], title]
             for varied in ("q", "delta"):
-                spread = np.ptp(_sweep(entry, data, name, varied), axis=0)
+                kept = _varied(data["settings"], varied)
+                spread: FloatArray = np.ptp(np.array(entry[name])[kept], axis=0)
                 row += [f"{value:.2f}" for value in spread]
                 if name == "hcm-mcm":
                     largest[varied] = max(largest[varied], float(spread.max()))
@@ -184,19 +172,13 @@ def _variation_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
     peak = paper["peak_to_peak"]
     counts = [f"at most {peak['q']:.2f}", "", "", f"at most {peak['delta']:.2f}", "", ""]
     rows.append(cells.dim(["paper, DINOv3, six datasets", _SWEPT["hcm-mcm"], *counts]))
-    rows += cells.missing_rows(data, len(header))
-    return Table(
-        cells.of_name(
-            measured, data, "Sensitivity: peak-to-peak variation of the pose AUC in points"
-        ),
-        header,
-        rows,
-        [
-            f"Largest variation of HCM→MCM in any cell: {largest['q']:.2f} points over q and "
-            f"{largest['delta']:.2f} over δ (paper: {peak['q']:.2f} and {peak['delta']:.2f}).",
-            _against_mcm(measured, paper),
-        ],
+    title = "Sensitivity: peak-to-peak variation of the pose AUC in points"
+    note = (
+        f"Largest variation of HCM→MCM in any cell: {largest['q']:.2f} points over q and "
+        f"{largest['delta']:.2f} over δ (paper: {peak['q']:.2f} and {peak['delta']:.2f})."
     )
+    notes = [note, _against_mcm(measured, paper)]
+    return cells.set_table(title, header, rows, notes, data, measured)
 
 
 def _against_mcm(measured: dict[str, Any], paper: dict[str, Any]) -> str:
@@ -223,11 +205,11 @@ def _grid_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
         values = [cells.triplet(macro[name][i]) for name in _SWEPT]
         rows.append([f"{at['q']:g}{mark}", f"{at['delta']:g}", *values])
     rows.append(["MCM, for comparison", "", "", cells.triplet(macro["mcm"])])
-    title = cells.of_name(measured, data, f"Sensitivity: {cells.MACRO.lower()} of the pose AUC (%)")
-    return Table(title, header, rows)
+    title = f"Sensitivity: {cells.MACRO.lower()} of the pose AUC (%)"
+    return Table(cells.run_title(title, data, measured), header, rows)
 
 
-def sweeps(data: dict[str, Any]) -> Figure:
+def sweeps(data: dict[str, Any]) -> style.Figure:
     """Draw (a) q on a linear and (b) delta on a logarithmic axis; dots mark the defaults."""
     default = data["settings"]["default"]
     parts = []
@@ -238,31 +220,28 @@ def sweeps(data: dict[str, Any]) -> Figure:
         for label, varied in ((a, "q"), (b, "delta")):
             sets = [{**entry, "varied": varied} for entry in run["sets"]]
             parts.append({"representation": label, "sets": sets})
-    figure, axes = panel_rows(parts, row_cm=4.4)
+    figure, axes = style.panel_rows(parts, row_cm=4.4)
     for axis, entry in axes:
         _panel(axis, entry, data["settings"])
-    figure.supylabel("pose AUC (%)", fontsize=7.5, color=INK)
-    kinds = [legend_line(title, color=INK, linestyle=style) for style, title in _LINES.values()]
-    legend_above(figure, [*kinds, *threshold_lines()])
+    figure.supylabel("pose AUC (%)", fontsize=7.5, color=style.INK)
+    look = {"color": style.INK}
+    kinds = [style.legend_line(title, linestyle=line, **look) for line, title in _LINES.values()]
+    style.legend_above(figure, [*kinds, *style.threshold_lines()])
     return figure
 
 
 def _panel(axis: Any, entry: dict[str, Any], settings: dict[str, Any]) -> None:
     varied = entry["varied"]
-    other = "delta" if varied == "q" else "q"
-    default = settings["default"]
-    kept = [i for i, at in enumerate(settings["grid"]) if at[other] == default[other]]
-    kept.sort(key=lambda i: settings["grid"][i][varied])
+    kept = _varied(settings, varied)
     x = [settings["grid"][i][varied] for i in kept]
-    for i, threshold in enumerate(THRESHOLDS):
-        colour = THRESHOLD_COLOURS[threshold]
+    at = x.index(settings["default"][varied])
+    for i, (_, colour) in enumerate(style.THRESHOLD_COLOURS.items()):
         axis.axhline(entry["mcm"][i], color=colour, linestyle=_LINES["mcm"][0], linewidth=1.1)
         for name in ("hcm", "hcm-mcm"):
             y = [entry[name][j][i] for j in kept]
             axis.plot(x, y, color=colour, linestyle=_LINES[name][0])
-            at = x.index(default[varied])
             axis.plot([x[at]], [y[at]], color=colour, marker="o", linestyle="none")
-    panel_title(axis, entry["title"])
+    style.panel_title(axis, entry["title"])
     if varied == "q":
         axis.set_xlim(0.0, 1.0)
         axis.set_xlabel("q")
@@ -272,4 +251,4 @@ def _panel(axis: Any, entry: dict[str, Any], settings: dict[str, Any]) -> None:
         axis.minorticks_off()
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"sensitivity_sweeps": sweeps}
+FIGURES = {"sensitivity_sweeps": sweeps}

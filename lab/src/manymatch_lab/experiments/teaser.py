@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from manymatch.associate.neighbours import associate
-from manymatch.features.maps import FeatureMap
+from manymatch.geometry.pose import RelativePose
 from manymatch.io.image import load_image
 from manymatch.io.pairs import Pair
-from manymatch_lab import dense_pairs
+from manymatch_lab import dense_pairs, style
 from manymatch_lab.checks import BoolArray, FloatArray, IndexArray, integer
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.protocol import PAPER, unequal
 from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.measures.recall import PatchTruth
-from manymatch_lab.style import PAGE_CM, legend_line, new_figure, overlays, photograph, show
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "Which true matches are not nearest neighbours?"
 EXAMPLE = "manymatch-lab teaser folder_with_depth --backbone efficientnet-lite0 --layer 10 --tau 30"
@@ -65,15 +61,13 @@ def run(
         source.corrected_map(source.maps(image, longest), block, rank)
         for image, longest in zip(images, sizes, strict=True)
     ]
-    centres, rows = zip(
-        *(_patches(found, image.shape) for found, image in zip(dense, images, strict=True)),
-        strict=True,
-    )
+    found = map(dense_pairs.whole_patches, dense, ((i.shape[1], i.shape[0]) for i in images))
+    centres, rows = zip(*found, strict=True)
     has_depth = dataset.depth is not None and bool(chosen.extra.get("depth", True))
     judge = (
         _by_depth(dataset, chosen, centres, tau) if has_depth else _by_pose(chosen, centres, tau_px)
     )
-    found = _kept(rows, judge, k)
+    kept = _kept(rows, judge, k)
     return {
         "differs_from_paper": [
             *unequal("backbone", source.backbone.name, dense_pairs.PAPER_BACKBONE),
@@ -90,11 +84,11 @@ def run(
         "k": k,
         "judge": "depth" if has_depth else "pose",
         "tau": tau if has_depth else tau_px,
-        "images": [photograph(image) for image in images],
-        "overlays": overlays(*dense),
+        "images": [style.photograph(image) for image in images],
+        "overlays": style.overlays(*dense),
         "patches": len(centres[0]),
-        "with_partner": found["with_partner"],
-        "first_rank": found["first_rank"],
+        "with_partner": kept["with_partner"],
+        "first_rank": kept["first_rank"],
         "lines": [
             {
                 "point0": centres[0][i].tolist(),
@@ -102,7 +96,7 @@ def run(
                 "wrong": centres[1][wrong].tolist(),
                 "rank": r,
             }
-            for i, right, wrong, r in _spread(found["lines"], centres[0], lines)
+            for i, right, wrong, r in _spread(kept["lines"], centres[0], lines)
         ],
         "notes": list(source.notes),
     }
@@ -169,11 +163,10 @@ def _by_pose(pair: Pair, centres: tuple[FloatArray, ...], tau_px: float) -> _Jud
         raise ValueError(
             f"pair must have cameras and a true pose, got {pair.name0} - {pair.name1} without"
         )
-    x, y, z = pair.t
-    E = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]) @ pair.R
+    E, cameras = RelativePose(pair.R, pair.t).essential(), (pair.camera0, pair.camera1)
     planes = [
         np.column_stack([camera.unproject(points), np.ones(len(points))])
-        for camera, points in zip((pair.camera0, pair.camera1), centres, strict=True)
+        for camera, points in zip(cameras, centres, strict=True)
     ]
 
     def distance(edges: IndexArray) -> FloatArray:
@@ -182,20 +175,11 @@ def _by_pose(pair: Pair, centres: tuple[FloatArray, ...], tau_px: float) -> _Jud
         residual = np.abs((b * lines1).sum(axis=1))
         off = [
             residual * camera.focal / np.maximum(np.linalg.norm(lines[:, :2], axis=1), 1e-12)
-            for camera, lines in ((pair.camera0, lines0), (pair.camera1, lines1))
-            if camera is not None
+            for camera, lines in zip(cameras, (lines0, lines1), strict=True)
         ]
         return np.asarray(np.maximum(off[0], off[1]) / tau_px)
 
     return _Judge(distance, np.ones(len(centres[0]), dtype=bool))
-
-
-def _patches(
-    dense: FeatureMap, shape: tuple[int, ...]
-) -> tuple[FloatArray, np.ndarray[Any, np.dtype[np.float32]]]:
-    centres = dense.centres()
-    inside = ((centres >= -0.5) & (centres <= (shape[1] - 0.5, shape[0] - 0.5))).all(axis=1)
-    return centres[inside], np.ascontiguousarray(dense.values.reshape(dense.dim, -1).T[inside])
 
 
 def _kept(rows: tuple[Any, ...], judge: _Judge, k: int) -> dict[str, Any]:
@@ -238,39 +222,33 @@ def _spread(
     return [lines[n] for n in chosen]
 
 
-def teaser(data: dict[str, Any]) -> Figure:
+def teaser(data: dict[str, Any]) -> style.Figure:
     """Two images coloured by their features, with lines between them."""
     first, second = (picture["size"] for picture in data["images"])
     gap = _GAP * first[0]
     width, height = first[0] + gap + second[0], max(first[1], second[1])
-    figure = new_figure(PAGE_CM, PAGE_CM * height / width + 1.3)
+    figure = style.new_figure(style.PAGE_CM, style.PAGE_CM * height / width + 1.3)
     axis = figure.add_subplot()
     starts = (0.0, first[0] + gap)
     for picture, overlay, left in zip(data["images"], data["overlays"], starts, strict=True):
-        show(axis, picture, overlay, opacity=0.55, left=left)
+        style.show(axis, picture, overlay, opacity=0.55, left=left)
+    look: dict[str, Any] = {"marker": "o", "markersize": 3, "markeredgecolor": "white"}
+    look |= {"markeredgewidth": 0.4, "linewidth": 1.3, "path_effects": _halo()}
+    words: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6.5, "color": "white"}
+    words |= {"va": "center", "bbox": {"boxstyle": "round,pad=0.12", "fc": _GREEN, "ec": "none"}}
     for line in data["lines"]:
         x, y = line["point0"]
-        for end, colour, line_style in (("wrong", _ORANGE, (0, (4, 2))), ("right", _GREEN, "-")):
+        for end, colour, dashes in (("wrong", _ORANGE, (0, (4, 2))), ("right", _GREEN, "-")):
             u, v = line[end]
-            look: dict[str, Any] = {"marker": "o", "markersize": 3, "markeredgecolor": "white"}
-            look |= {"markeredgewidth": 0.4, "linewidth": 1.3, "path_effects": _halo()}
-            axis.plot([x, u + starts[1]], [y, v], color=colour, linestyle=line_style, **look)
-        axis.annotate(
-            str(line["rank"]),
-            (line["right"][0] + starts[1], line["right"][1]),
-            (4, 0),
-            textcoords="offset points",
-            fontsize=6.5,
-            color="white",
-            va="center",
-            bbox={"boxstyle": "round,pad=0.12", "fc": _GREEN, "ec": "none"},
-        )
+            axis.plot([x, u + starts[1]], [y, v], color=colour, linestyle=dashes, **look)
+        place = (line["right"][0] + starts[1], line["right"][1])
+        axis.annotate(str(line["rank"]), place, (4, 0), **words)
     axis.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), aspect="equal")
     axis.set_axis_off()
     axis.set_title(data["title"])
     handles = [
-        legend_line("true match, with the K that first keeps it", color=_GREEN),
-        legend_line("nearest neighbour, wrong", color=_ORANGE, linestyle="--"),
+        style.legend_line("true match, with the K that first keeps it", color=_GREEN),
+        style.legend_line("nearest neighbour, wrong", color=_ORANGE, linestyle="--"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
@@ -282,4 +260,4 @@ def _halo() -> list[Any]:
     return [patheffects.Stroke(linewidth=2.2, foreground="white", alpha=0.6), patheffects.Normal()]
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"teaser": teaser}
+FIGURES = {"teaser": teaser}

@@ -7,21 +7,18 @@ and every inlier that it selects makes it more likely by 1/δ.
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
+from manymatch_lab import style
 from manymatch_lab.cells import listed
 from manymatch_lab.checks import real
 from manymatch_lab.evaluate.protocol import PAPER, unequal
 from manymatch_lab.evaluate.tables import Cell, Table
-from manymatch_lab.style import GREY, INK, LIGHT, PAGE_CM, legend_line, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 QUESTION = "Which scores order hypotheses as the exact likelihood of a small graph does?"
 EXAMPLE = "manymatch-lab toy --delta 0.001 --out out/toy"
@@ -58,30 +55,28 @@ def run(
     hypotheses: list[dict[str, Any]] = []
     for name, chosen in _HYPOTHESES.items():
         inlier = [e in chosen for e in range(len(_EDGES))]
-        found = likelihood(_EDGES, inlier, eps, delta, q)
         possible = [m for m in every if all(inlier[e] for e in m)]
-        hypotheses.append(
+        sizes = [
             {
-                "name": name,
-                "inlier": inlier,
-                "num_inliers": found.num_inliers,
-                "cardinality": found.cardinality,
-                "multiplicity": found.multiplicity,
-                "log_likelihood": found.exact,
-                "log_dominant": found.dominant,
-                "hcm": found.hcm,
-                "sizes": [
-                    {
-                        "size": size,
-                        "configurations": sum(len(m) == size for m in every),
-                        "possible": sum(len(m) == size for m in possible),
-                        "log_conditional": log_conditional(range(size), [True] * 8, eps, delta),
-                    }
-                    for size in range(max(map(len, every)) + 1)
-                ],
+                "size": size,
+                "configurations": sum(len(m) == size for m in every),
+                "possible": sum(len(m) == size for m in possible),
+                "log_conditional": log_conditional(range(size), [True] * 8, eps, delta),
             }
-        )
+            for size in range(max(map(len, every)) + 1)
+        ]
+        found = likelihood(_EDGES, inlier, eps, delta, q)
+        hypotheses.append({"name": name, "inlier": inlier, **found, "sizes": sizes})
     shown = hypotheses[0]["inlier"]
+
+    def of_shown(chosen: Sequence[int]) -> dict[str, Any]:
+        value = log_conditional(chosen, shown, eps, delta)
+        # JSON has no infinity: None is the logarithm of zero.
+        return {
+            "edges": list(chosen),
+            "log_conditional": value if math.isfinite(value) else None,
+        }
+
     return {
         "differs_from_paper": [
             *unequal("eps", eps, PAPER.options.threshold_px),
@@ -92,17 +87,8 @@ def run(
         "edges": [list(edge) for edge in _EDGES],
         "num_configurations": len(every),
         "hypotheses": hypotheses,
-        "selected": {
-            name: {
-                "edges": list(chosen),
-                "log_conditional": _finite(log_conditional(chosen, shown, eps, delta)),
-            }
-            for name, chosen in _SELECTED.items()
-        },
-        "configurations": [
-            {"edges": list(m), "log_conditional": _finite(log_conditional(m, shown, eps, delta))}
-            for m in every
-        ],
+        "selected": {name: of_shown(chosen) for name, chosen in _SELECTED.items()},
+        "configurations": [of_shown(m) for m in every],
     }
 
 
@@ -119,15 +105,20 @@ def notes(data: dict[str, Any]) -> list[str]:
         "configurations (1-to-1 subsets, the empty one included), all equally likely beforehand; "
         f"ε = {settings['eps']:g}, δ = {settings['delta']:g}, q = {settings['q']:g}."
     ]
-    agreeing: list[str] = []
-    other: list[str] = []
-    for name, key in (
-        ("the dominant-cardinality form", "log_dominant"),
-        ("HCM", "hcm"),
-        ("MCM", "cardinality"),
-        ("CM", "num_inliers"),
-    ):
-        (agreeing if _agrees(data["hypotheses"], key) else other).append(name)
+    scores = {
+        "the dominant-cardinality form": "log_dominant",
+        "HCM": "hcm",
+        "MCM": "cardinality",
+        "CM": "num_inliers",
+    }
+    # No hypothesis with a smaller likelihood has a larger score.
+    pairs = list(itertools.permutations(data["hypotheses"], 2))
+    agreeing = [
+        name
+        for name, key in scores.items()
+        if not any(a["log_likelihood"] < b["log_likelihood"] and a[key] > b[key] for a, b in pairs)
+    ]
+    other = [name for name in scores if name not in agreeing]
     if agreeing:
         verb = "puts" if len(agreeing) == 1 else "put"
         text = f"{listed(agreeing)} {verb} no hypothesis above a more likely one"
@@ -139,52 +130,29 @@ def notes(data: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def _agrees(hypotheses: Sequence[dict[str, Any]], key: str) -> bool:
-    """Whether no hypothesis with a smaller likelihood has a larger score."""
-    return not any(
-        a["log_likelihood"] < b["log_likelihood"] and a[key] > b[key]
-        for a in hypotheses
-        for b in hypotheses
-    )
-
-
 def _hypotheses(data: dict[str, Any]) -> Table:
-    header = [
-        "Hypothesis",
-        "inliers (CM)",
-        "m* (MCM)",
-        "N*",
-        "log likelihood",
-        "log N* + m* log(1/δ) + const",
-        "difference",
-        "HCM",
-    ]
-    best = {
-        key: max(h[key] for h in data["hypotheses"])
-        for key in ("num_inliers", "cardinality", "log_likelihood", "log_dominant", "hcm")
+    columns = {
+        "num_inliers": "inliers (CM)",
+        "cardinality": "m* (MCM)",
+        "multiplicity": "N*",
+        "log_likelihood": "log likelihood",
+        "log_dominant": "log N* + m* log(1/δ) + const",
+        "difference": "difference",
+        "hcm": "HCM",
     }
-    rows = []
-    for h in data["hypotheses"]:
-        gap = h["log_likelihood"] - h["log_dominant"]
-
-        def cell(key: str, text: str, h: dict[str, Any] = h) -> Cell:
-            return Cell(text, bold=h[key] == best[key])
-
-        rows.append(
-            [
-                h["name"],
-                cell("num_inliers", str(h["num_inliers"])),
-                cell("cardinality", str(h["cardinality"])),
-                str(h["multiplicity"]),
-                cell("log_likelihood", f"{h['log_likelihood']:.3f}"),
-                cell("log_dominant", f"{h['log_dominant']:.3f}"),
-                f"{gap:.3f}",
-                cell("hcm", f"{h['hcm']:.3f}"),
-            ]
-        )
+    hypotheses = [
+        h | {"difference": h["log_likelihood"] - h["log_dominant"]} for h in data["hypotheses"]
+    ]
+    rows: list[list[str | Cell]] = [[h["name"]] for h in hypotheses]
+    for key in columns:
+        best = max(h[key] for h in hypotheses)
+        for row, h in zip(rows, hypotheses, strict=True):
+            text = f"{h[key]:.3f}" if isinstance(h[key], float) else str(h[key])
+            bold = h[key] == best and key not in ("multiplicity", "difference")
+            row.append(Cell(text, bold=bold))
     return Table(
         "Toy graph: hypotheses, their likelihood and their scores",
-        header,
+        ["Hypothesis", *columns.values()],
         rows,
         [
             "Bold: the largest of a column. The difference is what smaller matchings add; it goes "
@@ -202,33 +170,14 @@ def _sizes(data: dict[str, Any]) -> Table:
         if entry["possible"]:
             term = math.log(entry["possible"]) + prior + entry["log_conditional"]
             share = math.exp(term - shown["log_likelihood"])
-        rows.append(
-            [
-                str(entry["size"]),
-                str(entry["configurations"]),
-                str(entry["configurations"] - entry["possible"]),
-                str(entry["possible"]),
-                f"{entry['log_conditional']:.3f}" if entry["possible"] else "–",
-                f"{100.0 * share:.4g} %",
-            ]
-        )
-    return Table(
-        f"Toy graph: configurations under hypothesis {shown['name']} by cardinality",
-        [
-            "m",
-            "configurations",
-            "with an outlier: likelihood 0",
-            "all inliers",
-            "log likelihood of each",
-            "share of the total",
-        ],
-        rows,
-    )
-
-
-def _finite(value: float) -> float | None:
-    """Write a log-likelihood for JSON: None is the logarithm of zero."""
-    return value if math.isfinite(value) else None
+        whole, possible = entry["configurations"], entry["possible"]
+        each = f"{entry['log_conditional']:.3f}" if possible else "–"
+        counts = map(str, (entry["size"], whole, whole - possible, possible))
+        rows.append([*counts, each, f"{100.0 * share:.4g} %"])
+    header = ["m", "configurations", "with an outlier: likelihood 0", "all inliers"]
+    header += ["log likelihood of each", "share of the total"]
+    title = f"Toy graph: configurations under hypothesis {shown['name']} by cardinality"
+    return Table(title, header, rows)
 
 
 def matchings(edges: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
@@ -258,52 +207,34 @@ def log_conditional(
     return -len(inlier) * math.log(eps / delta) + len(matching) * math.log(1.0 / delta)
 
 
-@dataclasses.dataclass(frozen=True)
-class Likelihood:
-    """Exact likelihood of a hypothesis and what approximates it.
-
-    `exact` is the log-likelihood with a uniform prior over all matchings, `dominant` the log of the
-    terms of largest cardinality alone, the constant included. `cardinality` is the size m* of a
-    maximum matching of the inliers, and `multiplicity` how many of them there are, N*.
-    """
-
-    exact: float
-    dominant: float
-    cardinality: int
-    multiplicity: int
-    num_inliers: int
-    hcm: float
-
-
 def likelihood(
     edges: Sequence[tuple[int, int]], inlier: Sequence[bool], eps: float, delta: float, q: float
-) -> Likelihood:
-    """Compute everything about one hypothesis.
+) -> dict[str, Any]:
+    """Compute the exact likelihood of a hypothesis and its approximations.
 
     Edges are pairs of vertices, counted from 0 on each side, and `inlier` tells which of them are
     inliers under the hypothesis; eps, delta and q are the parameters of the model.
+    ``log_likelihood`` has a uniform prior over all matchings, ``log_dominant`` only the terms of
+    largest cardinality, the constant included. ``cardinality`` is the size m* of a maximum matching
+    of the inliers, and ``multiplicity`` how many of them there are, N*.
     """
     every = matchings(edges)
     terms = [log_conditional(m, inlier, eps, delta) for m in every]
     prior = -math.log(len(every))
-    largest = max(len(m) for m, term in zip(every, terms, strict=True) if term > -math.inf)
-    count = sum(
-        len(m) == largest and term > -math.inf for m, term in zip(every, terms, strict=True)
-    )
+    possible = [len(m) for m, term in zip(every, terms, strict=True) if term > -math.inf]
+    largest = max(possible)
+    count = possible.count(largest)
     top = max(terms)
-    exact = prior + top + math.log(math.fsum(math.exp(term - top) for term in terms))
     constant = prior - len(edges) * math.log(eps / delta)
-    dominant = constant + math.log(count) + largest * math.log(1.0 / delta)
     array = np.array(edges, dtype=np.int32).reshape(-1, 2)
-    used = np.array(inlier, dtype=np.bool_)
-    return Likelihood(
-        exact=exact,
-        dominant=dominant,
-        cardinality=largest,
-        multiplicity=count,
-        num_inliers=int(used.sum()),
-        hcm=_hcm(array, used, q, delta),
-    )
+    return {
+        "num_inliers": sum(inlier),
+        "cardinality": largest,
+        "multiplicity": count,
+        "log_likelihood": prior + top + math.log(math.fsum(math.exp(t - top) for t in terms)),
+        "log_dominant": constant + math.log(count) + largest * math.log(1.0 / delta),
+        "hcm": _hcm(array, np.array(inlier, dtype=np.bool_), q, delta),
+    }
 
 
 def _hcm(edges: np.ndarray, inlier: np.ndarray, q: float, delta: float) -> float:
@@ -318,85 +249,66 @@ def _hcm(edges: np.ndarray, inlier: np.ndarray, q: float, delta: float) -> float
     return total
 
 
-def configurations(data: dict[str, Any]) -> Figure:
+def configurations(data: dict[str, Any]) -> style.Figure:
     """Draw the graph, a configuration with an outlier, and one of inliers only."""
     shown = data["hypotheses"][0]
-    figure = new_figure(PAGE_CM, 6.2)
+    figure = style.new_figure(style.PAGE_CM, 6.2)
     axes = figure.subplots(1, 3)
-    m = len(data["selected"]["inliers"]["edges"])
+    inliers, edges = data["selected"]["inliers"], len(data["edges"])
+    value = rf"$(\epsilon/\delta)^{{-{edges}}}\,(1/\delta)^{{{len(inliers['edges'])}}}$"
+    if inliers["log_conditional"] is not None:
+        value += f", logarithm {inliers['log_conditional']:.1f}".replace("-", "−")
+    counts = f"{edges} edges, {data['num_configurations']} configurations"
     panels = (
-        (
-            "(a) candidates",
-            None,
-            f"{len(data['edges'])} edges, {data['num_configurations']} configurations",
-        ),
+        ("(a) candidates", None, counts),
         ("(b) with an outlier", "outlier", "conditional likelihood 0"),
-        (
-            "(c) inliers only",
-            "inliers",
-            rf"$(\epsilon/\delta)^{{-{len(data['edges'])}}}\,(1/\delta)^{{{m}}}$"
-            + _log(data["selected"]["inliers"]["log_conditional"]),
-        ),
+        ("(c) inliers only", "inliers", value),
     )
     for axis, (title, selected, text) in zip(axes, panels, strict=True):
         _panel(axis, data, None if selected is None else shown["inlier"], selected)
         axis.set_title(title, loc="left", fontsize=8.5)
         axis.text(0.5, -0.02, text, transform=axis.transAxes, ha="center", va="top", fontsize=7.5)
     handles = [
-        legend_line("candidate", color=GREY, linewidth=1.1),
-        legend_line(f"inlier under hypothesis {shown['name']}", color=_ORANGE, linewidth=1.8),
-        legend_line("outlier", color=GREY, linestyle=(0, (4, 2)), linewidth=1.1),
-        legend_line("selected as real", linestyle="", marker="$✓$", color=_BLUE),
-        legend_line("though an outlier", linestyle="", marker="$✗$", color=_RED),
+        style.legend_line("candidate", color=style.GREY, linewidth=1.1),
+        style.legend_line(f"inlier under hypothesis {shown['name']}", color=_ORANGE, linewidth=1.8),
+        style.legend_line("outlier", color=style.GREY, linestyle=(0, (4, 2)), linewidth=1.1),
+        style.legend_line("selected as real", linestyle="", marker="$✓$", color=_BLUE),
+        style.legend_line("though an outlier", linestyle="", marker="$✗$", color=_RED),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
-
-
-def _log(value: float | None) -> str:
-    return "" if value is None else f", logarithm {value:.1f}".replace("-", "−")
 
 
 def _panel(axis: Any, data: dict[str, Any], inlier: list[bool] | None, name: str | None) -> None:
     chosen = set() if name is None else set(data["selected"][name]["edges"])
     edges = data["edges"]
     sides = [max(edge[side] for edge in edges) + 1 for side in (0, 1)]
+    centred: dict[str, Any] = {"ha": "center", "va": "center"}
+    box = {"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": "none"}
     for e, (i, j) in enumerate(edges):
-        start, end = (0.0, -i), (1.0, -j)
         if inlier is None:
-            style: dict[str, Any] = {"color": GREY, "linewidth": 1.1}
+            look: dict[str, Any] = {"color": style.GREY, "linewidth": 1.1}
         elif inlier[e]:
-            style = {"color": _ORANGE, "linewidth": 2.2 if e in chosen else 1.3}
+            look = {"color": _ORANGE, "linewidth": 2.2 if e in chosen else 1.3}
         else:
-            style = {"color": LIGHT if e not in chosen else _RED, "linewidth": 1.1}
-            style["linestyle"] = (0, (4, 2))
-            style["linewidth"] = 2.0 if e in chosen else 1.1
-        axis.plot([start[0], end[0]], [start[1], end[1]], zorder=1, **style)
+            look = {"color": _RED, "linewidth": 2.0} if e in chosen else {"color": style.LIGHT}
+            look = {"linewidth": 1.1, "linestyle": (0, (4, 2)), **look}
+        axis.plot([0.0, 1.0], [-i, -j], zorder=1, **look)
         if e in chosen and inlier is not None:
-            mark = "✓" if inlier[e] else "✗"
-            place = [a + _MARK_AT * (b - a) for a, b in zip(start, end, strict=True)]
-            axis.text(
-                *place,
-                mark,
-                ha="center",
-                va="center",
-                fontsize=8,
-                color=_BLUE if inlier[e] else _RED,
-                fontweight="bold",
-                bbox={"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": "none"},
-                zorder=3,
-            )
+            mark, colour = ("✓", _BLUE) if inlier[e] else ("✗", _RED)
+            place = (_MARK_AT, -i + _MARK_AT * (i - j))
+            bold: dict[str, Any] = {"fontsize": 8, "fontweight": "bold", "bbox": box}
+            axis.text(*place, mark, color=colour, zorder=3, **centred, **bold)
+    dot: dict[str, Any] = {"color": "white", "markeredgecolor": style.INK, "markersize": 7}
     for side, (count, letter) in enumerate(zip(sides, "xy", strict=True)):
         for vertex in range(count):
-            axis.plot(
-                side, -vertex, "o", color="white", markeredgecolor=INK, markersize=7, zorder=2
-            )
+            axis.plot(side, -vertex, "o", zorder=2, **dot)
             label = f"{letter}{str(vertex + 1).translate(_SUBSCRIPTS)}"
             offset = -0.13 if side == 0 else 0.13
-            axis.text(side + offset, -vertex, label, ha="center", va="center", fontsize=8.5)
+            axis.text(side + offset, -vertex, label, fontsize=8.5, **centred)
     axis.set_xlim(-0.28, 1.28)
     axis.set_ylim(-max(sides) + 0.55, 0.45)
     axis.set_axis_off()
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], Figure]] = {"toy_configurations": configurations}
+FIGURES = {"toy_configurations": configurations}

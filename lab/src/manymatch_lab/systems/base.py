@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from manymatch.associate.candidates import candidates
 from manymatch.batch.batch import pairs_identity
-from manymatch.features.detectors import Detector, Keypoints
+from manymatch.features.detectors import Detector
 from manymatch.features.device import choose_device, to_device, weights_hash
 from manymatch.features.registry import Model, find_model, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
@@ -192,20 +192,17 @@ class NativeSystem(System):
             found = self.detector.detect(image)
             arguments[f"points{side}"] = found.points
             arguments[f"size{side}"] = (image.shape[1], image.shape[0])
-            arguments[f"desc{side}"], arguments[f"owners{side}"] = _descriptors(found)
+            if found.descriptors is None:
+                raise RuntimeError("the detector has no descriptors")
+            descriptors, owners = found.descriptors, np.arange(len(found))
+            # SIFT has several descriptors of some keypoints.
+            if found.further is not None and found.owners is not None:
+                descriptors = np.concatenate([descriptors, found.further])
+                owners = np.concatenate([owners, found.owners])
+            arguments[f"desc{side}"], arguments[f"owners{side}"] = descriptors, owners
         graph = candidates(**arguments, k=1, max_edges=None, gms=False, keep=None).graph
         scores = np.zeros(len(graph)) if graph.similarity is None else graph.similarity
         return graph.points0[graph.edges[:, 0]], graph.points1[graph.edges[:, 1]], scores
-
-
-def _descriptors(found: Keypoints) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """All descriptors of an image's keypoints and whose they are; SIFT has several of some."""
-    if found.descriptors is None:
-        raise RuntimeError("the detector has no descriptors")
-    own = np.arange(len(found))
-    if found.further is None or found.owners is None:
-        return found.descriptors, own
-    return np.concatenate([found.descriptors, found.further]), np.concatenate([own, found.owners])
 
 
 _ARRAYS = ("points0", "points1", "scores", "sizes")
