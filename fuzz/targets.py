@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import manymatch
-import manymatch_lab.evaluate
 from manymatch import compat, io
 from manymatch.batch.parts import RUN, read_run
 from manymatch.features.weights import load_state
@@ -24,6 +23,7 @@ from manymatch.io.pairs import read_pairs
 from manymatch.io.unpickle import unpickle
 from manymatch_lab.datasets.loading import read_index
 from manymatch_lab.datasets.registry import read_set_file
+from manymatch_lab.evaluate.statistics import bootstrap_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -302,7 +302,7 @@ FUNCTIONS: dict[str, Target] = {
     ),
     "pose_auc": _call(manymatch.pose_auc, "errors_deg", "thresholds"),
     "bootstrap_interval": _call(
-        lambda errors_deg: manymatch_lab.evaluate.bootstrap_interval(errors_deg, np.mean),
+        lambda errors_deg: bootstrap_interval(errors_deg, np.mean),
         "errors_deg",
     ),
 }

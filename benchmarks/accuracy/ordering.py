@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 import manymatch
+from manymatch.geometry.pose import pose_auc, pose_error_deg
 from manymatch_lab.datasets.synthetic import CONFIGS, make_scenes
-from manymatch_lab.evaluate import (
+from manymatch_lab.evaluate.statistics import (
     Interval,
     bootstrap_interval,
     paired_bootstrap_interval,
-    pose_auc,
-    pose_error_deg,
 )
 
 METHODS = ("cm", "hcm", "mcm", "hcm-mcm")

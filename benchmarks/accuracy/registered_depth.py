@@ -18,9 +18,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from manymatch.geometry.pose import rotation_error_deg
 from manymatch.io.image import load_image
 from manymatch_lab import datasets
-from manymatch_lab.evaluate import rotation_error_deg
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:

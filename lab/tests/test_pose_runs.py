@@ -38,8 +38,8 @@ def run(*arguments):
         ("q3", ["--max-iterations", 2000], ["max_iterations 2,000 instead of 100,000"]),
         ("sensitivity", ["--qs", "0.3", "--deltas", "0.01", "--max-iterations", 2000],
          ["max_iterations 2,000 instead of 100,000", "qs 0.3 instead of "
-          "0.05/0.1/0.2/0.3/0.5/0.7/0.9", "deltas 0.01 instead of 0.001/0.003/0.01/0.03/0.1/0.3"]),
-    ],
+          "0.05/0.1/0.2/0.3/0.5/0.7/0.9", "deltas 0.01 instead of 0.001/0.003/0.01/0.03/0.1/0.3"])
+    ]
 )  # fmt: skip
 def test_experiments_report_differences_from_the_paper(name, given, texts, tmp_path):
     shown = run(name, "synthetic:easy", "--limit", 1, "--out", tmp_path, *given)

@@ -12,11 +12,11 @@ from manymatch.batch.work import Views
 from manymatch.features.extractor import Extractor
 from manymatch.features.resize import turned_back
 from manymatch.geometry.camera import Camera
+from manymatch.geometry.pose import rotation_error_deg
 from manymatch.io import load_graph, load_image
 from manymatch.io.pairs import Pair, exhaustive_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from manymatch_lab.evaluate import rotation_error_deg
 from tests.support.small_batch import CONFIG, rows
 from tests.support.synthetic_images import make_images, texture
 

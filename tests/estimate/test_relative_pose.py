@@ -11,7 +11,7 @@ import pytest
 import manymatch
 from manymatch import AssociationGraph, Options, RelativePose
 from manymatch_lab.datasets import synthetic
-from manymatch_lab.evaluate import paired_bootstrap_interval, pose_error_deg
+from manymatch_lab.evaluate.statistics import paired_bootstrap_interval
 from tests.oracles.geometry import angle_between
 from tests.oracles.problems import random_problem
 from tests.oracles.ransac import Loop
@@ -325,7 +325,7 @@ def solved(config, pairs):
     for method in COMPARED:
         estimates = manymatch.estimate_many(problems, method=method, options=OPTIONS)
         errors = [
-            pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)
+            manymatch.pose_error_deg(estimate.pose, scene.pose.R, scene.pose.t)
             for estimate, scene in zip(estimates, scenes, strict=True)
         ]
         result[method] = (np.array(errors) < SOLVED_DEG).astype(float)

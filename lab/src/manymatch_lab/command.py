@@ -80,26 +80,21 @@ def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], di
             found = arguments({**values, "progress": tracker})
         with tracker:
             data: dict[str, Any] = module.run(**found or {})
-        _finish(name, data, values["folder"], as_json=values["as_json"])
+        report = report_of(name, data)
+        files = report.write(values["folder"])
+        if values["as_json"]:
+            print_json({"experiment": name, **data, "files": [str(path) for path in files]})
+            return data
+        for table in report.tables:
+            show_table(table)
+            print_plain("")
+        for note in report.notes:
+            print_plain(note, style="dim")
+        for path in files:
+            print_plain(f"Written: {path}")
         return data
 
     return flags, execute
-
-
-def _finish(name: str, data: dict[str, Any], folder: Path, *, as_json: bool) -> None:
-    """Write tables, figures and data of an experiment, and show the tables."""
-    report = report_of(name, data)
-    files = report.write(folder)
-    if as_json:
-        print_json({"experiment": name, **data, "files": [str(path) for path in files]})
-        return
-    for table in report.tables:
-        show_table(table)
-        print_plain("")
-    for note in report.notes:
-        print_plain(note, style="dim")
-    for path in files:
-        print_plain(f"Written: {path}")
 
 
 def _add_experiment(name: str) -> None:

@@ -148,31 +148,21 @@ class PoseSets(RunSets):
             paper_sets(sets, root),
             lambda name: None if _has_candidates(name) else open_datasets(name, root),
         )
-        how: dict[str, Any] = {
-            "root": root,
-            "k": k,
-            "device": device,
-            "offline": offline,
-            "cache": cache,
-            "longest": (longest0, longest1),
-        }
+        how: dict[str, Any] = {"root": root, "k": k, "longest": (longest0, longest1)}
+        how |= {"device": device, "offline": offline, "cache": cache}
         ready = [name for name in here if _has_candidates(name)]
         images = [name for name in here if name not in ready]
         sources = open_graphs(ready, **how) if ready else []
         if images:
-            names = list(dict.fromkeys(preset or cls.presets))
-            opened: list[GraphReader] = []
+
+            def load(name: str) -> None:
+                sources.extend(open_graphs(images, [with_precision(name, precision)], **how))
+
             try:
-                _, unloaded = present(
-                    names,
-                    lambda name: opened.extend(
-                        open_graphs(images, [with_precision(name, precision)], **how)
-                    ),
-                )
+                _, unloaded = present(list(dict.fromkeys(preset or cls.presets)), load)
             except ValueError as error:
                 hint = "" if preset else "; or name another preset, such as --preset embedded"
                 raise ValueError(f"{error}{hint}") from error
-            sources += opened
             missing += [{**entry, "set": f"preset {entry['set']}"} for entry in unloaded]
         return cls(sources, folder, missing, limit, workers, progress, retry_errors)
 
@@ -182,59 +172,43 @@ class PoseSets(RunSets):
         settings: Mapping[str, Any],
         of_set: Callable[[GraphReader, Results], dict[str, Any]],
         of_all: Callable[[Sequence[Entry]], dict[str, Any]],
-        paper: Mapping[str, PaperRun] | None = None,
+        paper: Mapping[str, RunConfig] | None = None,
     ) -> dict[str, Any]:
         """Run all configurations on all sets, or resume a run that was stopped.
 
         Returns `settings`, ``runs`` (one a representation, with ``sets``: name, title, number of
         pairs and what `of_set` measures, and with what `of_all` measures on its sets together) and
-        ``missing``, as JSON types. With `paper`, what the paper's protocol has for each of the
-        configurations, also ``differs_from_paper``; and ``not_run`` of `not_run`.
+        ``missing``, as JSON types. With the configurations that the paper's protocol has, also
+        ``differs_from_paper``; and ``not_run`` of `not_run`.
         """
+        papers = {name: PaperRun(one, self.presets) for name, one in (paper or {}).items()}
         found: dict[str, list[Entry]] = {}
-        recorded = []
+        recorded, failed = [], []
         for source in self.sources:
             check_runs(source, configs, self.run_folder(source))
         for source in self.sources:
-            results = self.run_set(source, configs, paper)
+            results = self.run_set(source, configs, papers)
             found.setdefault(source.representation, []).append((source, results))
-            recorded += [
-                results[name].recorded(one)
-                for name, one in (paper or {}).items()
-                if name in results
-            ]
-        differing = (
-            {} if paper is None else {"differs_from_paper": differences(recorded, complete=True)}
-        )
+            recorded += [results[n].recorded(one) for n, one in papers.items() if n in results]
+            # To read a pair fails for all configurations alike.
+            first = next(iter(results.values()))
+            failed += not_run(source, first.not_run, len(first))
+        runs = []
+        for representation, entries in found.items():
+            sets = []
+            for source, results in entries:
+                pairs = len(next(iter(results.values())))
+                about = {"name": source.name, "title": source.title, "pairs": pairs}
+                sets.append({**about, **of_set(source, results)})
+            runs.append({"representation": representation, "sets": sets, **of_all(entries)})
+        differing = {"differs_from_paper": differences(recorded, complete=True)} if paper else {}
         return {
             **differing,
             "settings": settings,
-            "runs": [
-                {
-                    "representation": representation,
-                    "sets": [
-                        {
-                            "name": source.name,
-                            "title": source.title,
-                            "pairs": len(next(iter(results.values()))),
-                            **of_set(source, results),
-                        }
-                        for source, results in entries
-                    ],
-                    **of_all(entries),
-                }
-                for representation, entries in found.items()
-            ],
+            "runs": runs,
             "notes": list(dict.fromkeys(note for one in self.sources for note in one.notes)),
             "missing": [dict(entry) for entry in self.missing],
-            "not_run": [
-                entry
-                for entries in found.values()
-                for source, results in entries
-                # To read a pair fails for all configurations alike.
-                for result in list(results.values())[:1]
-                for entry in not_run(source, result.not_run, len(result))
-            ],
+            "not_run": failed,
         }
 
     def checked(self, names: Sequence[str], name: str) -> list[str]:

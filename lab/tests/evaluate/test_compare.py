@@ -63,17 +63,16 @@ def test_a_method_and_a_preset_are_chosen(tmp_path):
     for representation, sources in (("one", shared), ("two", [*shared, NamedSource(2, name="x")])):
         named = [replace(source, representation=representation) for source in sources]
         run_sets(named, {"m": QUICK, "n": OTHER}, tmp_path)
-    with pytest.raises(
-        ValueError, match=r"two on other: .*; --method chooses one of m, n, --preset"
+    two = {"methods": ("m", "n"), "presets": ("one", "two")}
+    for chosen, sentence in (
+        ({}, r"two on other: .*; --method chooses one of m, n, --preset"),
+        ({"methods": ("m", "n")}, "--preset chooses one of one, two"),
+        ({**two, "methods": ("m", "k")}, "method of second must be one of 'm', 'n', got 'k'"),
+        ({"presets": ("three", "one")}, "preset of first must be one of 'one', 'two'"),
     ):
-        compare_runs(tmp_path, tmp_path)
-    with pytest.raises(ValueError, match="--preset chooses one of one, two"):
-        compare_runs(tmp_path, tmp_path, methods=("m", "n"))
-    with pytest.raises(ValueError, match="method of second must be one of 'm', 'n', got 'k'"):
-        compare_runs(tmp_path, tmp_path, methods=("m", "k"), presets=("one", "two"))
-    with pytest.raises(ValueError, match="preset of first must be one of 'one', 'two'"):
-        compare_runs(tmp_path, tmp_path, presets=("three", "one"))
-    found = compare_runs(tmp_path, tmp_path, methods=("m", "n"), presets=("one", "two"))
+        with pytest.raises(ValueError, match=sentence):
+            compare_runs(tmp_path, tmp_path, **chosen)
+    found = compare_runs(tmp_path, tmp_path, **two)
     assert [one.title for one in found.sets] == ["Other", "A"]
     assert (found.only_first, found.only_second) == ((), ("Small",))
     paths = [tmp_path / "one" / "small" / "m", tmp_path / "two" / "small" / "n"]

@@ -127,7 +127,7 @@ def test_images_are_filtered_and_thresholded_at_working_size(tmp_path):
         Image.fromarray(views.image1).save(paths[1])
         pair = Pair(
             "a", "b", *paths, views.camera.scaled(factor), views.camera,
-            R=views.pose.R, t=views.pose.t,
+            R=views.pose.R, t=views.pose.t
         )  # fmt: skip
         found.append(ImageGraphs(Dataset("views", "Views", (pair,)), matcher)[0])
     plain, stored = found

@@ -5,12 +5,7 @@ import dataclasses
 import pytest
 
 from manymatch.features.feature_config import FEATURE_PRESETS
-from manymatch_lab.evaluate.protocol import (
-    PAPER,
-    RecordedRun,
-    differences,
-    protocol_sentence,
-)
+from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences, protocol_sentence
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, run_set
 from tests.support.synthetic_runs import SmallGraphs
 
@@ -33,11 +28,8 @@ def recorded(name="scannet1500", pairs=1_500, preset="dinov3", config=None, pape
 
 def test_the_numbers_are_those_of_the_paper():
     config = PAPER.matcher()
-    features, association, options = (
-        config.sources[0].features,
-        config.sources[0].association,
-        config.options,
-    )
+    features, association = config.sources[0].features, config.sources[0].association
+    options = config.options
     assert (config.preset, config.method, PAPER.seeds) == ("dinov3", "hcm-mcm", 5)
     assert (features.detector, features.descriptor) == ("superpoint", "dinov3-vitl16")
     assert (features.layer, features.debias, features.max_keypoints) == (19, 200, 2048)
@@ -85,8 +77,8 @@ def test_the_paper_itself_does_not_differ():
         ({"pairs": 20}, ["20 pairs of scannet1500 instead of 1,500"]),
         ({"name": "megadepth1500"}, ["1,500 pairs of megadepth1500 instead of 1,491"]),
         ({"name": "fox", "pairs": 7, "pair_count": 40},
-         ["7 pairs of fox instead of 40", "fox instead of the paper's sets"]),
-    ],
+         ["7 pairs of fox instead of 40", "fox instead of the paper's sets"])
+    ]
 )  # fmt: skip
 def test_features_sets_and_pairs_that_differ(changes, texts):
     assert differences([recorded(**changes)]) == texts
@@ -101,8 +93,8 @@ def test_features_sets_and_pairs_that_differ(changes, texts):
          ["k 3 instead of 5", "gms off instead of on", "keep none instead of 1,024"]),
         ({"options": PAPER.options.replace(max_iterations=20_000, threshold_px=1.5)},
          ["threshold_px 1.5 instead of 1", "max_iterations 20,000 instead of 100,000"]),
-        ({"options": PAPER.options.replace(guidance=0.5)}, ["guidance 0.5 instead of 0"]),
-    ],
+        ({"options": PAPER.options.replace(guidance=0.5)}, ["guidance 0.5 instead of 0"])
+    ]
 )  # fmt: skip
 def test_settings_that_differ(changes, texts):
     config = dataclasses.replace(PaperRun().config, **changes)
@@ -114,7 +106,7 @@ def test_settings_that_differ(changes, texts):
 def test_candidates_that_are_not_of_images():
     files = RecordedRun(
         {"set": "fox", "representation": "effnet"}, PaperRun().config.to_dict(), 3,
-        PaperRun().config.to_dict(),
+        PaperRun().config.to_dict()
     )  # fmt: skip
     assert differences([files])[0] == "candidates of effnet instead of those of dinov3"
     scenes = dataclasses.replace(files, source={"set": "x", "scene": {}})

@@ -10,11 +10,7 @@ from manymatch_lab.evaluate.inputs import SyntheticGraphs
 from manymatch_lab.experiments import ablation
 from manymatch_lab.experiments import q3_rank_one as q3
 from manymatch_lab.pose_runs import PoseSets
-from tests.support.synthetic_spreads import (
-    flat,
-    spread,
-    synthetic_result,
-)
+from tests.support.synthetic_spreads import flat, spread, synthetic_result
 
 OTHERS = ("rank-one", "many")
 

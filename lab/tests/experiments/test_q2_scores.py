@@ -7,10 +7,7 @@ from manymatch.options import Options
 from manymatch_lab.experiments import q2_scores as q2
 from manymatch_lab.experiments.q2_scores import best_cells, complementarity, mean_times
 from tests.support.synthetic_runs import SmallGraphs
-from tests.support.synthetic_spreads import (
-    spread,
-    synthetic_result,
-)
+from tests.support.synthetic_spreads import spread, synthetic_result
 
 NAMES = ("cm", "hcm", "mcm", "hcm-mcm")
 

@@ -4,9 +4,7 @@ import pytest
 
 from manymatch_lab.experiments import q3_rank_one as q3
 from manymatch_lab.numbers import paper_numbers
-from tests.support.synthetic_spreads import (
-    synthetic_result,
-)
+from tests.support.synthetic_spreads import synthetic_result
 
 
 def test_measured_from_runs():

@@ -64,18 +64,6 @@ def test_matches_are_those_of_the_estimator(tmp_path, fake):
     assert np.isinf(found.distance_px).any()
 
 
-def test_thresholds_count_pixels_at_working_size(tmp_path, fake):
-    class Enlarged(SmallGraphs):
-        def __getitem__(self, index):
-            return shrunk(super().__getitem__(index), 2)
-
-    plain = run_matches(SmallGraphs(1), tmp_path / "a")
-    large = run_matches(Enlarged(1), tmp_path / "b")
-    assert [call[2] for call in fake] == [1.0, 2.0]
-    np.testing.assert_allclose(large.distance_px, plain.distance_px / 2, atol=1e-4)
-    assert large.known is None
-
-
 @pytest.mark.usefixtures("fake")
 def test_unreadable_pairs_have_no_matches(tmp_path):
     found = run_matches(SmallGraphs(3, broken=frozenset({1})), tmp_path)

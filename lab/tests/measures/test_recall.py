@@ -146,17 +146,6 @@ def test_bad_input_is_refused() -> None:
         PatchTruth.of([[0, 0, 1]], [[0, 0, 1]], [])
 
 
-def test_regret_by_hand() -> None:
-    curves = {
-        # Better with few edges; its last point is beaten by a smaller point of the other.
-        "a": ([10, 20, 40], [0.30, 0.40, 0.45]),
-        "b": ([15, 30, 60], [0.20, 0.50, 0.70]),
-    }
-    regret = frontier_regret(curves)
-    np.testing.assert_allclose(regret["a"], [0.0, 0.0, 0.05], atol=1e-15)
-    np.testing.assert_allclose(regret["b"], [0.10, 0.0, 0.0], atol=1e-15)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_regret_agrees_with_the_slow_twin(seed: int) -> None:
     rng = np.random.default_rng(seed)

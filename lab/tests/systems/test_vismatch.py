@@ -52,8 +52,7 @@ def pictures():
 
 
 @pytest.mark.parametrize(
-    ("name", "known_as", "offset"),
-    [("xoftr", "xoftr", 0.0), ("roma", "roma", -0.5)],
+    ("name", "known_as", "offset"), [("xoftr", "xoftr", 0.0), ("roma", "roma", -0.5)]
 )
 def test_pixels_are_brought_to_our_convention(stub, name, known_as, offset):
     found = load_system(name, device="cpu").match(*pictures())

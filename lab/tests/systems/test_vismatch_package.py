@@ -22,7 +22,7 @@ VERSION = "1.4.0"
 # What the four matchers import and this package does not bring.
 OTHERS = (
     "cloudpickle", "einops", "joblib", "kornia<0.8.3", "lazy_loader", "lightning_utilities",
-    "loguru", "py3_wget", "pytorch_lightning", "scikit-image", "torchmetrics", "yacs",
+    "loguru", "py3_wget", "pytorch_lightning", "scikit-image", "torchmetrics", "yacs"
 )  # fmt: skip
 
 
@@ -102,10 +102,10 @@ def test_xoftr_resizes_to_multiples_of_eight_and_back(facts):
 def test_roma_counts_from_the_edge_of_the_image(facts):
     # Nearly the corners, and the middle, of 100 x 60 and 80 x 40 pixels.
     assert facts["roma"]["points0"] == [
-        pytest.approx([-0.45, -0.47], abs=1e-4), pytest.approx([49.5, 29.5]),
+        pytest.approx([-0.45, -0.47], abs=1e-4), pytest.approx([49.5, 29.5])
     ]  # fmt: skip
     assert facts["roma"]["points1"] == [
-        pytest.approx([79.46, 39.48], abs=1e-4), pytest.approx([39.5, 19.5]),
+        pytest.approx([79.46, 39.48], abs=1e-4), pytest.approx([39.5, 19.5])
     ]  # fmt: skip
 
 

@@ -216,11 +216,8 @@ def stand_in_tensorflow() -> None:
     tensorflow: Any = types.ModuleType("tensorflow")
     tensorflow.__spec__ = importlib.machinery.ModuleSpec("tensorflow", None, is_package=True)
     tensorflow.__path__ = []
-    tensorflow.float32, tensorflow.int32, tensorflow.Tensor = (
-        torch.float32,
-        torch.int32,
-        torch.Tensor,
-    )
+    tensorflow.float32, tensorflow.int32 = torch.float32, torch.int32
+    tensorflow.Tensor = torch.Tensor
     tensorflow.convert_to_tensor = lambda value, dtype=None: torch.as_tensor(value, dtype=dtype)
     tensorflow.expand_dims = lambda value, axis: value.unsqueeze(axis)
     tensorflow.config = types.SimpleNamespace(set_visible_devices=lambda *_: None)

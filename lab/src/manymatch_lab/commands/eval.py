@@ -12,15 +12,7 @@ import typer
 from manymatch.associate.candidates import NEAREST, Association
 from manymatch.batch import CAMERA_PER
 from manymatch.cli import flags
-from manymatch.cli.console import (
-    OK,
-    UNSOLVED,
-    Json,
-    Tracker,
-    print_json,
-    print_plain,
-    working,
-)
+from manymatch.cli.console import OK, UNSOLVED, Json, Tracker, print_json, print_plain, working
 from manymatch.io.files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
 from manymatch.io.remote import RemotePath
 from manymatch.matcher.config import MatcherConfig
@@ -73,7 +65,7 @@ def run(
         list[str] | None,
         typer.Option(
             help=f"One of {', '.join(ESTIMATORS)}; by default that of the configuration. "
-            "Repeatable, for several on the same candidates.",
+            "Repeatable, for several on the same candidates."
         ),
     ] = None,
     rank_one: Annotated[
@@ -208,16 +200,14 @@ def run(
 
 
 def _config(protocol: str | None, settings: dict[str, Any]) -> MatcherConfig:
-    """Make the configuration; a file of all settings has no place beside a protocol."""
     if protocol is None:
         return MatcherConfig.of(**settings)
     checked_protocol(protocol)
     given = settings.get("preset")
+    # A file of all settings has no place beside a protocol.
     if isinstance(given, Path | RemotePath):
-        raise ValueError(  # noqa: TRY004 - bad input
-            "--protocol and --config must not be given together, got "
-            f"{protocol!r} and {str(given)!r}"
-        )
+        both = f"{protocol!r} and {str(given)!r}"
+        raise ValueError(f"--protocol and --config must not be given together, got {both}")  # noqa: TRY004
     return PAPER.matcher(**settings)
 
 

@@ -85,7 +85,13 @@ def load(root: object = None) -> Dataset:
     loftr = path.suffix == ".npz"
     pairs = _loftr_pairs(path) if loftr else read_pairs(path, folder)
     parts = [_parts(pair.name0, path) for pair in pairs], [_parts(p.name1, path) for p in pairs]
-    file = _file_pattern(folder, [*parts[0], *parts[1]])
+    # Where the images are: the first pattern by which one of a few exists.
+    patterns = ["{name}", *(base + file for base in _BASES for file in _FILES)]
+    some = spread([*parts[0], *parts[1]], 20)
+    existing = (
+        one for one in patterns if any((folder / one.format(**part)).is_file() for part in some)
+    )
+    file = next(existing, patterns[0])
     # One image tells the size of all.
     size, image = _DEPTH_SIZE if loftr else _COLOUR_SIZE, folder / file.format(**parts[0][0])
     given = image_size(image) if image.is_file() else size
@@ -118,16 +124,6 @@ def _parts(name: str, path: Path) -> dict[str, str | int]:
         want = "a list of ScanNet's images"
         raise unreadable(path, want, f"{name!r} does not name a scene and a frame")
     return {"name": name, "scene": match["scene"], "frame": int(match["frame"])}
-
-
-def _file_pattern(folder: Path, parts: list[dict[str, str | int]]) -> str:
-    """Find out where the images are: the first pattern by which one of a few exists."""
-    patterns = ["{name}", *(base + file for base in _BASES for file in _FILES)]
-    some = spread(parts, 20)
-    for pattern in patterns:
-        if any((folder / pattern.format(**part)).is_file() for part in some):
-            return pattern
-    return patterns[0]
 
 
 def _scaled(camera: Camera | None, scale: tuple[float, float], *, edges: bool) -> Camera | None:

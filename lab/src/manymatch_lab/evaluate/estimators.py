@@ -76,18 +76,14 @@ def estimate_with_poselib(
     settings = checked_options(options)
     if graph.num_edges < _MINIMAL_SET:
         return BaselineResult(None, 0.0, 0)
-    given = _cameras(camera0, camera1)
+    given = [as_camera(camera0, "camera0"), as_camera(camera1, "camera1")]
     unknown = not (given[0].known_focal and given[1].known_focal)
     if unknown and given[0] != given[1]:
         return BaselineResult(None, 0.0, 0)
     for camera in given:
         if camera.skew:
             raise ValueError(f"camera must have no skew for PoseLib, got skew={camera.skew:g}")
-    # PoseLib does not use the size.
-    cameras = [
-        {**values, "width": values["width"] or 0, "height": values["height"] or 0}
-        for values in (camera.to_dict() for camera in given)
-    ]
+    cameras = [_sized(camera.to_dict()) for camera in given]
     ransac = {
         "max_epipolar_error": _threshold_px(settings),
         "min_iterations": settings.min_iterations,
@@ -131,7 +127,7 @@ def estimate_with_opencv(
         raise ValueError(f"variant must be one of magsac, accurate, got {variant!r}")
     cv2 = require("cv2", "this estimator", "baselines")
     settings = checked_options(options)
-    cameras = _cameras(camera0, camera1)
+    cameras = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
     x0 = cameras[0].unproject(graph.points0)[graph.edges[:, 0]]
     x1 = cameras[1].unproject(graph.points1)[graph.edges[:, 1]]
     usable = np.isfinite(x0).all(axis=1) & np.isfinite(x1).all(axis=1)
@@ -191,16 +187,8 @@ def estimate_with_pycolmap(
     settings = checked_options(options)
     if graph.num_edges < _MINIMAL_SET:
         return BaselineResult(None, 0.0, None)
-    # An unknown size is 0 there.
-    cameras = [
-        pycolmap.Camera(
-            model=values["model"],
-            width=values["width"] or 0,
-            height=values["height"] or 0,
-            params=values["params"],
-        )
-        for values in (camera.to_colmap() for camera in _cameras(camera0, camera1))
-    ]
+    given = as_camera(camera0, "camera0"), as_camera(camera1, "camera1")
+    cameras = [pycolmap.Camera(**_sized(camera.to_colmap())) for camera in given]
     points = [points + COLMAP_PIXEL_CENTRE for points in _edge_points(graph)]
     ransac = pycolmap.RANSACOptions()
     ransac.max_error = _threshold_px(settings)
@@ -219,8 +207,9 @@ def estimate_with_pycolmap(
     return BaselineResult(found, seconds, None)
 
 
-def _cameras(camera0: object, camera1: object) -> list[Camera]:
-    return [as_camera(camera0, "camera0"), as_camera(camera1, "camera1")]
+def _sized(values: dict[str, Any]) -> dict[str, Any]:
+    """Write an unknown size as 0."""
+    return values | {side: values[side] or 0 for side in ("width", "height")}
 
 
 def _edge_points(graph: AssociationGraph) -> tuple[FloatArray, FloatArray]:

@@ -37,8 +37,6 @@ NUM_SCENES = 100
 # Pairs of a set of which at least one image must exist.
 _FIRST = 20
 _SYNTHETIC = "synthetic:"
-# What a record says of a pair.
-_ABOUT = ("name0", "name1", "scene", "bin")
 _FORMS = (
     "the name of a data set (manymatch datasets), NAME:FOLDER, a folder with a list of pairs, such "
     "a list, a set's TOML file, a folder of posed graphs, or synthetic:CONFIGURATION"
@@ -71,7 +69,7 @@ class GraphReader(abc.ABC):
     def about(self, index: int) -> dict[str, str]:
         """Return the names, scene and bin of a pair, also of one that cannot be read."""
         del index
-        return dict.fromkeys(_ABOUT, "")
+        return dict.fromkeys(("name0", "name1", "scene", "bin"), "")
 
     def order(self) -> Iterable[int]:
         """Return the pairs in the order in which they should be processed."""
@@ -159,15 +157,10 @@ class SyntheticGraphs(GraphReader):
             raise IndexError(index)
         scene = make_scene(self._config, index)
         return PosedGraph(
-            name0=f"{index}-0",
-            name1=f"{index}-1",
-            graph=scene.graph,
-            camera0=scene.camera0,
-            camera1=scene.camera1,
-            size0=scene.size,
-            size1=scene.size,
-            R=scene.pose.R,
-            t=scene.pose.t,
+            f"{index}-0",
+            f"{index}-1",
+            *(scene.graph, scene.camera0, scene.camera1, scene.size, scene.size),
+            *(scene.pose.R, scene.pose.t),
             seed_index=index + 1,
             scene=str(index),
             true_edges=scene.is_true,
@@ -200,39 +193,27 @@ class ImageGraphs(GraphReader):
     def identity(self) -> dict[str, Any]:
         """Everything that decides the graphs: features, association, pairs and versions."""
         dataset, config = self._dataset, self._matcher.config
-        device = self._matcher.extractor.device
+        found, sources = self._matcher.extractor.device, config.sources
+        device = "auto" if found is None else found.type
+        made_of: dict[str, Any]
+        if len(sources) > 1 or sources[0].name not in FEATURE_PRESETS:
+            of_graph = ("name", "k", "operator", "matcher", *FeatureConfig.__dataclass_fields__)
+            whole = [source.to_dict() | self._how(source.association) for source in sources]
+            made_of = {
+                "sources": [{n: v for n, v in one.items() if n in of_graph} for one in whole]
+            }
+        else:
+            association = sources[0].association
+            made_of = {"features": sources[0].features.to_dict(), **self._how(association)}
+            if association.matcher != NEAREST:
+                made_of["matcher"] = association.matcher
         return {
             "set": self.name,
             "representation": self.representation,
             "preset": config.preset,
-            **self._made_of(),
+            **made_of,
             "longest": [dataset.longest0, dataset.longest1],
-            **pairs_identity(
-                dataset.pairs,
-                "auto" if device is None else device.type,
-                network=config.needs_torch,
-            ),
-        }
-
-    def _made_of(self) -> dict[str, Any]:
-        """Features and association of the source, or of each one."""
-        config = self._matcher.config
-        sources = config.sources
-        if len(sources) > 1 or sources[0].name not in FEATURE_PRESETS:
-            of_graph = ("name", "k", "operator", "matcher", *FeatureConfig.__dataclass_fields__)
-            whole = [source.to_dict() | self._how(source.association) for source in sources]
-            return {
-                "sources": [
-                    {name: value for name, value in one.items() if name in of_graph}
-                    for one in whole
-                ]
-            }
-        (source,) = sources
-        matcher = source.association.matcher
-        return {
-            "features": source.features.to_dict(),
-            **({} if matcher == NEAREST else {"matcher": matcher}),
-            **self._how(source.association),
+            **pairs_identity(dataset.pairs, device, network=config.needs_torch),
         }
 
     def _how(self, association: Association) -> dict[str, Any]:
@@ -245,25 +226,20 @@ class ImageGraphs(GraphReader):
         return len(self._dataset)
 
     def __getitem__(self, index: int) -> PosedGraph:
-        dataset = self._dataset
+        dataset, sources = self._dataset, self._matcher.sources
         pair = dataset.pairs[index]
         view0 = self._views.get(pair.path0, pair.rot0, dataset.longest0)
         view1 = self._views.get(pair.path1, pair.rot1, dataset.longest1)
-        camera0, camera1 = view0.camera_in(pair, 0).camera, view1.camera_in(pair, 1).camera
-        graphs = [
-            self._graph(pair, source, first, second)
-            for source, first, second in zip(
-                self._matcher.sources, view0.features, view1.features, strict=True
-            )
-        ]
-        names = [source.config.name for source in self._matcher.sources]
+        each = zip(sources, view0.features, view1.features, strict=True)
+        graphs = [self._graph(pair, *one) for one in each]
+        names = [source.config.name for source in sources]
         features0, features1 = view0.features[0], view1.features[0]
         return PosedGraph.of_pair(
             pair,
             index,
             graph=graphs[0] if len(graphs) == 1 else merge_graphs(graphs, names),
-            camera0=camera0,
-            camera1=camera1,
+            camera0=view0.camera_in(pair, 0).camera,
+            camera1=view1.camera_in(pair, 1).camera,
             size0=features0.size,
             size1=features1.size,
             working0=features0.working_size,
@@ -317,8 +293,8 @@ class ImageGraphs(GraphReader):
 
 def about_pair(pair: Pair) -> dict[str, str]:
     """Return the names, scene and bin of a pair of a data set, as `GraphReader.about` does."""
-    values = (pair.name0, pair.name1, pair.scene, str(pair.extra.get("bin", "")))
-    return dict(zip(_ABOUT, values, strict=True))
+    about = {"name0": pair.name0, "name1": pair.name1, "scene": pair.scene}
+    return {**about, "bin": str(pair.extra.get("bin", ""))}
 
 
 def open_graphs(

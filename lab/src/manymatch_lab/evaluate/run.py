@@ -274,6 +274,14 @@ class RunResult:
             by_bin[name] = {"pairs": int(kept.sum()), **auc_spread(errors[:, kept]).to_dict()}
         seconds = self.column("seconds")
         known = np.isfinite(seconds)
+        focals: dict[str, Any] = {}
+        focal_error = self.column("focal_error")
+        if np.isfinite(focal_error).any():
+            # A trial without a pose has found no focal length.
+            focal_error[~np.isfinite(focal_error)] = np.inf
+            quartiles = np.quantile(focal_error, (0.25, 0.5, 0.75)).tolist()
+            focals["focal_error_quartiles"] = [q if np.isfinite(q) else None for q in quartiles]
+            focals["focal_determined"] = float((self.column("focal_determined") > 0).mean())
         return {
             "pairs": len(self.records),
             "thresholds_deg": list(THRESHOLDS),
@@ -284,22 +292,10 @@ class RunResult:
             "reasons_not_run": [dataclasses.asdict(reason) for reason in self.not_run],
             "reasons_without_pose": [dataclasses.asdict(reason) for reason in self.without_pose],
             "median_error_deg": float(np.median(errors)),
-            **self._focal_summary(),
+            **focals,
             "median_edges": float(np.median(self.num_edges)),
             "mean_seconds": float(seconds[known].mean()) if known.any() else None,
             "differs_from_paper": differences([self.recorded(paper)]),
-        }
-
-    def _focal_summary(self) -> dict[str, Any]:
-        """Quartiles of the relative errors of focal lengths, and how often they are determined."""
-        error = self.column("focal_error")
-        if not np.isfinite(error).any():
-            return {}
-        # A trial without a pose has found no focal length.
-        quartiles = np.quantile(np.where(np.isfinite(error), error, np.inf), (0.25, 0.5, 0.75))
-        return {
-            "focal_error_quartiles": [float(q) if np.isfinite(q) else None for q in quartiles],
-            "focal_determined": float((self.column("focal_determined") > 0).mean()),
         }
 
 
@@ -369,7 +365,7 @@ def run_set(
             ),
             order=source.order(),
             repeat=repeat,
-            category=_error_range,
+            category=_category,
             workers=count,
             progress=progress,
             label=label,
@@ -485,8 +481,8 @@ def _trials(
     return trials
 
 
-def _error_range(record: Record) -> str:
-    """Range of the error of a pair's first repetition, by which progress counts pairs."""
+def _category(record: Record) -> str:
+    """Name the range of the error of a pair's first repetition, by which progress counts pairs."""
     if "error" in record:
         return "could not be run"
     error = record["trials"][0]["error_deg"]
@@ -494,10 +490,7 @@ def _error_range(record: Record) -> str:
 
 
 def run_sets(
-    sources: Iterable[GraphReader],
-    configs: Mapping[str, RunConfig],
-    folder: Path,
-    **settings: Any,
+    sources: Iterable[GraphReader], configs: Mapping[str, RunConfig], folder: Path, **settings: Any
 ) -> dict[tuple[str, str], dict[str, RunResult]]:
     """Run the same configurations on several sets, each in ``folder/<representation>/<set>``.
 

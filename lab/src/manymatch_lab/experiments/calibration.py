@@ -425,7 +425,14 @@ def diagrams(data: dict[str, Any]) -> style.Figure:
         for label, found in lines.items():
             drawn[label] = _line(upper, label, found)
         if lines:
-            _histogram(lower, lines[name])
+            edges, counts = lines[name]["edges"], lines[name]["count"]
+            widths = [b - a for a, b in itertools.pairwise(edges)]
+            look: dict[str, Any] = {"color": style.LIGHT, "edgecolor": style.GREY, "linewidth": 0.5}
+            lower.bar(edges[:-1], counts, widths, align="edge", **look)
+            # Most matches are in the last bin; the others would not be seen.
+            lower.set_yscale("log")
+            lower.set_ylim(0.7, 2.0 * max(counts))
+            lower.minorticks_off()
         else:
             upper.text(0.5, 0.5, "no match", ha="center", va="center", color=style.GREY)
         lower.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
@@ -462,17 +469,6 @@ def _line(axis: Any, label: str, found: dict[str, Any]) -> Any:
     return axis.errorbar(
         said, share, yerr=ends, clip_on=False, label=label, **look, **_STYLES[label]
     )
-
-
-def _histogram(axis: Any, found: dict[str, Any]) -> None:
-    edges = found["edges"]
-    widths = [b - a for a, b in itertools.pairwise(edges)]
-    look = {"color": style.LIGHT, "edgecolor": style.GREY, "linewidth": 0.5}
-    axis.bar(edges[:-1], found["count"], widths, align="edge", **look)
-    # Most matches are in the last bin; the others would not be seen.
-    axis.set_yscale("log")
-    axis.set_ylim(0.7, 2.0 * max(found["count"]))
-    axis.minorticks_off()
 
 
 FIGURES = {"calibration_reliability": diagrams}

@@ -133,10 +133,7 @@ def dense_differences(
 ) -> list[str]:
     """Say in which points the measuring of recall differs from the paper's."""
     names = [entry["set"] for entry in runs]
-    texts = [
-        *unequal("bins", tuple(bins), PAPER_BINS),
-        *unequal("tau", tuple(taus_cm), TAUS_CM),
-    ]
+    texts = [*unequal("bins", tuple(bins), PAPER_BINS), *unequal("tau", tuple(taus_cm), TAUS_CM)]
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if field.name == "weights":
@@ -519,7 +516,4 @@ def _percent(curve: dict[str, Any]) -> list[float]:
     return [100 * value for value in curve["recall"]]
 
 
-FIGURES = {
-    "layer_selection": layer_selection,
-    "rank_sweep": rank_sweep,
-}
+FIGURES = {"layer_selection": layer_selection, "rank_sweep": rank_sweep}

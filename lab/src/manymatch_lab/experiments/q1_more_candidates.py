@@ -16,7 +16,7 @@ from manymatch.associate.candidates import Association
 from manymatch.options import Options
 from manymatch_lab import cells, style
 from manymatch_lab.evaluate.protocol import PAPER, unequal
-from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
+from manymatch_lab.evaluate.run import RunConfig, RunResult
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread, macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
 from manymatch_lab.flags import Seeds
@@ -45,7 +45,7 @@ def run(
         sets.settings(options, seeds, ks=ks, iterations=iterations),
         lambda _, results: _measured(list(results.values())),
         lambda entries: _macro([list(results.values()) for _, results in entries]),
-        {name: PaperRun(config) for name, config in papers.items()},
+        papers,
     )
     data["differs_from_paper"] += unequal("the largest K", k, PAPER.association.k)
     return data

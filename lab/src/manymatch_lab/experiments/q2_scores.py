@@ -18,7 +18,7 @@ from manymatch.options import Options, num_threads
 from manymatch_lab import cells, style
 from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.protocol import PAPER
-from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
+from manymatch_lab.evaluate.run import RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text
 from manymatch_lab.evaluate.statistics import (
     THRESHOLDS,
@@ -71,8 +71,7 @@ def run(
 
     workers = num_threads(sets.workers)
     settings = sets.settings(options, seeds, association=association.to_dict(), workers=workers)
-    papers = _configs(PAPER.association, PAPER.options, PAPER.seeds)
-    paper = {name: PaperRun(config) for name, config in papers.items()}
+    paper = _configs(PAPER.association, PAPER.options, PAPER.seeds)
     return sets.run(configs, settings, of_set, _macro, paper)
 
 
@@ -395,7 +394,4 @@ def _broken(title: str) -> str:
     return f"{title[: middle + 1].rstrip()}\n{title[middle + 1 :]}"
 
 
-FIGURES = {
-    "q2_estimators": triplets,
-    "q2_complementarity": complementarity_map,
-}
+FIGURES = {"q2_estimators": triplets, "q2_complementarity": complementarity_map}

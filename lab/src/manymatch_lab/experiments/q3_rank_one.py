@@ -10,7 +10,7 @@ from manymatch.associate.candidates import Association
 from manymatch.options import Options
 from manymatch_lab import cells, style
 from manymatch_lab.evaluate.protocol import PAPER
-from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
+from manymatch_lab.evaluate.run import RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text, seeds_text
 from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
@@ -44,14 +44,12 @@ def run(
     """
     options = options or PAPER.options
     association = dataclasses.replace(PAPER.association, gms=gms)
-    configs = pipelines(association, options, seeds)
-    papers = pipelines(PAPER.association, PAPER.options, PAPER.seeds)
     return sets.run(
-        configs,
+        pipelines(association, options, seeds),
         sets.settings(options, seeds, association=association.to_dict()),
         lambda _, results: _measured([results]),
         lambda entries: {"macro": _measured([results for _, results in entries])},
-        {name: PaperRun(config, PAPER.presets) for name, config in papers.items()},
+        pipelines(PAPER.association, PAPER.options, PAPER.seeds),
     )
 
 

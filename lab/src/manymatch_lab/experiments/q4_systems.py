@@ -62,7 +62,7 @@ _OURS = "ours"
 _ENVIRONMENT = "environment.json"
 _PACKAGES = (
     "numpy", "torch", "torchvision", "transformers", "timm", "kornia",
-    "opencv-python", "opencv-python-headless", "vismatch", "tensorflow", "poselib",
+    "opencv-python", "opencv-python-headless", "vismatch", "tensorflow", "poselib"
 )  # fmt: skip
 # Entries of the identity of graphs in which results of another environment may differ.
 _OF_MACHINE = ("versions", "device")
@@ -141,11 +141,7 @@ class Systems:
 
 
 def run(
-    sets: ImageSets,
-    systems: Systems,
-    *,
-    seeds: Seeds = PAPER.seeds,
-    options: Options | None = None,
+    sets: ImageSets, systems: Systems, *, seeds: Seeds = PAPER.seeds, options: Options | None = None
 ) -> dict[str, Any]:
     """Match and pose every set with every system, by the same pose protocol.
 

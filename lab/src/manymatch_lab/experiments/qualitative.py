@@ -8,9 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from manymatch.io.image import load_image
-from manymatch.io.pairs import Pair
 from manymatch_lab import dense_pairs, style
-from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.tables import Table
 
@@ -52,9 +50,13 @@ def run(
             source.maps(image, longest)
             for image, longest in zip(images, (dataset.longest0, dataset.longest1), strict=True)
         ]
+        words = [dataset.title, *([chosen.scene] if chosen.scene else [])]
+        words += [f"bin {chosen.extra['bin']}"] if "bin" in chosen.extra else []
+        if chosen.has_truth or "angle_deg" in chosen.extra:
+            words.append(f"{dense_pairs.angle_deg(chosen):.0f}° apart")
         examples.append(
             {
-                "title": _title(dataset, chosen),
+                "title": ", ".join(words),
                 "images": [style.photograph(image) for image in images],
                 "columns": [
                     {
@@ -101,15 +103,6 @@ def notes(data: dict[str, Any]) -> list[str]:
         f"{data['layer']}.",
         *data["notes"],
     ]
-
-
-def _title(dataset: Dataset, pair: Pair) -> str:
-    words = [dataset.title, *([pair.scene] if pair.scene else [])]
-    if "bin" in pair.extra:
-        words.append(f"bin {pair.extra['bin']}")
-    if pair.has_truth or "angle_deg" in pair.extra:
-        words.append(f"{dense_pairs.angle_deg(pair):.0f}° apart")
-    return ", ".join(words)
 
 
 # All in centimetres.

@@ -13,7 +13,7 @@ from manymatch.options import Options
 from manymatch_lab import cells, style
 from manymatch_lab.checks import FloatArray
 from manymatch_lab.evaluate.protocol import PAPER, unequal
-from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult
+from manymatch_lab.evaluate.run import RunConfig, RunResult
 from manymatch_lab.evaluate.run_tables import association_text, budget_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
@@ -61,8 +61,6 @@ def run(
     options = options or PAPER.options
     association = dataclasses.replace(PAPER.association, gms=gms)
     grid = _settings(qs, deltas, options)
-    configs = _configs(grid, association, options, seeds)
-    papers = _configs(grid, PAPER.association, PAPER.options, _SEEDS)
     settings = sets.settings(
         options,
         seeds,
@@ -71,17 +69,13 @@ def run(
         default={"q": options.q, "delta": options.delta},
     )
     data = sets.run(
-        configs,
+        _configs(grid, association, options, seeds),
         settings,
         lambda _, results: _measured([results], grid),
         lambda entries: {"macro": _measured([results for _, results in entries], grid)},
-        {name: PaperRun(config) for name, config in papers.items()},
+        _configs(grid, PAPER.association, PAPER.options, _SEEDS),
     )
-    data["differs_from_paper"] += [
-        text
-        for name, given, wanted in (("qs", qs, _QS), ("deltas", deltas, _DELTAS))
-        for text in unequal(name, given, wanted)
-    ]
+    data["differs_from_paper"] += unequal("qs", qs, _QS) + unequal("deltas", deltas, _DELTAS)
     return data
 
 
@@ -109,11 +103,11 @@ def notes(data: dict[str, Any]) -> list[str]:
     """Say what was run and what the paper's numbers are."""
     settings, default = data["settings"], data["settings"]["default"]
     seeds = settings["seeds"]
+    repeated = "one repetition (b = 0)" if seeds == 1 else f"{seeds} repetitions, averaged"
     return [
         f"q varies at δ = {default['delta']:g}, δ at q = {default['q']:g}; the shared default is "
         f"run once. Candidates: {association_text(settings['association'])}. Budget: "
-        f"{budget_text(settings)}, "
-        + ("one repetition (b = 0)." if seeds == 1 else f"{seeds} repetitions, averaged."),
+        f"{budget_text(settings)}, {repeated}.",
         *about_paper(data),
     ]
 

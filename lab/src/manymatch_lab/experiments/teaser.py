@@ -14,7 +14,6 @@ from manymatch.io.image import load_image
 from manymatch.io.pairs import Pair
 from manymatch_lab import dense_pairs, style
 from manymatch_lab.checks import BoolArray, FloatArray, IndexArray, integer
-from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.protocol import PAPER, unequal
 from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.measures.recall import PatchTruth
@@ -64,9 +63,12 @@ def run(
     found = map(dense_pairs.whole_patches, dense, ((i.shape[1], i.shape[0]) for i in images))
     centres, rows = zip(*found, strict=True)
     has_depth = dataset.depth is not None and bool(chosen.extra.get("depth", True))
-    judge = (
-        _by_depth(dataset, chosen, centres, tau) if has_depth else _by_pose(chosen, centres, tau_px)
-    )
+    if dataset.depth is not None and has_depth:
+        places = [dataset.depth(chosen, side).points(centres[side]) for side in (0, 1)]
+        truth = PatchTruth.of(places[0], places[1], [tau])
+        judge = _Judge(lambda edges: truth.distances(edges) / truth.taus_m[0], truth.eligible(0)[0])
+    else:
+        judge = _by_pose(chosen, centres, tau_px)
     kept = _kept(rows, judge, k)
     return {
         "differs_from_paper": [
@@ -147,16 +149,6 @@ class _Judge:
     has_partner: BoolArray
 
 
-def _by_depth(
-    dataset: Dataset, pair: Pair, centres: tuple[FloatArray, ...], tau_cm: float
-) -> _Judge:
-    if dataset.depth is None:
-        raise ValueError(f"set must have depth, got {dataset.title!r}, which has none")
-    points = [dataset.depth(pair, side).points(centres[side]) for side in (0, 1)]
-    truth = PatchTruth.of(points[0], points[1], [tau_cm])
-    return _Judge(lambda edges: truth.distances(edges) / truth.taus_m[0], truth.eligible(0)[0])
-
-
 def _by_pose(pair: Pair, centres: tuple[FloatArray, ...], tau_px: float) -> _Judge:
     """Judge by the larger distance to the two epipolar lines, in pixels."""
     if pair.R is None or pair.t is None or pair.camera0 is None or pair.camera1 is None:
@@ -224,6 +216,8 @@ def _spread(
 
 def teaser(data: dict[str, Any]) -> style.Figure:
     """Two images coloured by their features, with lines between them."""
+    from matplotlib import patheffects
+
     first, second = (picture["size"] for picture in data["images"])
     gap = _GAP * first[0]
     width, height = first[0] + gap + second[0], max(first[1], second[1])
@@ -233,7 +227,9 @@ def teaser(data: dict[str, Any]) -> style.Figure:
     for picture, overlay, left in zip(data["images"], data["overlays"], starts, strict=True):
         style.show(axis, picture, overlay, opacity=0.55, left=left)
     look: dict[str, Any] = {"marker": "o", "markersize": 3, "markeredgecolor": "white"}
-    look |= {"markeredgewidth": 0.4, "linewidth": 1.3, "path_effects": _halo()}
+    halo = patheffects.Stroke(linewidth=2.2, foreground="white", alpha=0.6)
+    look |= {"markeredgewidth": 0.4, "linewidth": 1.3}
+    look["path_effects"] = [halo, patheffects.Normal()]
     words: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6.5, "color": "white"}
     words |= {"va": "center", "bbox": {"boxstyle": "round,pad=0.12", "fc": _GREEN, "ec": "none"}}
     for line in data["lines"]:
@@ -252,12 +248,6 @@ def teaser(data: dict[str, Any]) -> style.Figure:
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
-
-
-def _halo() -> list[Any]:
-    from matplotlib import patheffects
-
-    return [patheffects.Stroke(linewidth=2.2, foreground="white", alpha=0.6), patheffects.Normal()]
 
 
 FIGURES = {"teaser": teaser}

@@ -72,10 +72,7 @@ def run(
     def of_shown(chosen: Sequence[int]) -> dict[str, Any]:
         value = log_conditional(chosen, shown, eps, delta)
         # JSON has no infinity: None is the logarithm of zero.
-        return {
-            "edges": list(chosen),
-            "log_conditional": value if math.isfinite(value) else None,
-        }
+        return {"edges": list(chosen), "log_conditional": value if math.isfinite(value) else None}
 
     return {
         "differs_from_paper": [

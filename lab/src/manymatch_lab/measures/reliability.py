@@ -116,7 +116,11 @@ def reliability(
     values = _Values(sums[None])
     low = high = ece_interval = brier_interval = None
     if groups is not None:
-        unit, stratum = _units(groups, strata, p.size)
+        group = _labels(groups, "groups", p.size)
+        layer = np.zeros_like(group) if strata is None else _labels(strata, "strata", p.size)
+        # The number of every entry's group, and the stratum (G,) of every group.
+        both, unit = np.unique(np.stack([layer, group]), axis=1, return_inverse=True)
+        unit, stratum = unit.reshape(-1).astype(np.int64), both[0].astype(np.int64)
         count = integer(resamples, "resamples", 1)
         drawn = _Values(_resampled(parts, place, bins, unit, stratum, count, seed))
         # One group alone does not vary: bins need entries of two.
@@ -166,16 +170,6 @@ class _Values:
             self.share = so / inside
             self.ece = np.abs(said - so).sum(axis=1) / whole[:, 0]
             self.brier = squared.sum(axis=1) / whole[:, 0]
-
-
-def _units(
-    groups: ArrayLike, strata: ArrayLike | None, size: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give every entry the number of its group, and every group (G,) its stratum."""
-    group = _labels(groups, "groups", size)
-    layer = np.zeros(size, np.int64) if strata is None else _labels(strata, "strata", size)
-    both, unit = np.unique(np.stack([layer, group]), axis=1, return_inverse=True)
-    return unit.reshape(-1).astype(np.int64), both[0].astype(np.int64)
 
 
 def _labels(value: ArrayLike, name: str, size: int) -> NDArray[np.int64]:
