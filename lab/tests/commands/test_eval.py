@@ -241,7 +241,7 @@ def test_sizes_of_each_set_in_one_call(tmp_path, views):
         ),
         ("a.png b.png 0 0 1 2 3\n", "line 1: it must have two names"),
         ("a.png\n", "line 1: it must have two names"),
-        ("", "it is empty"),
+        ("", "it has no pair"),
         ("# nothing\n", "it has no pair"),
         (None, "root must have a list pairs.txt, got no text file"),
     ],
