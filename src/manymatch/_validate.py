@@ -84,7 +84,12 @@ def flag(value: object, name: str) -> bool:
 
 
 def _to_array(value: object, name: str, want: str) -> NDArray[Any]:
-    """Convert to an array of any dtype, refusing ragged and masked input."""
+    """Convert to an array of any dtype, refusing ragged and masked input.
+
+    A list of `cv2.KeyPoint` becomes their pixels.
+    """
+    if isinstance(value, list | tuple) and value and hasattr(value[0], "pt"):
+        value = [getattr(point, "pt", point) for point in value]
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise ValueError(f"{name} must be {want}, got a masked array with masked values")
     try:

@@ -187,6 +187,31 @@ def test_scored_matches_go_by_score():
     assert graph.similarity.tolist() == [0.75, 0.5, 0.5]
 
 
+def test_keypoints_and_matches_of_opencv():
+    cv2 = pytest.importorskip("cv2")
+    keypoints = [[cv2.KeyPoint(*map(float, point), 3.0) for point in P] for P in (P0, P1)]
+    matches = [cv2.DMatch(3, 1, 0.5), cv2.DMatch(0, 2, 0.25), cv2.DMatch(1, 0, 0.5)]
+    graph = graph_from_matches(*keypoints, matches)
+    assert graph == graph_from_matches(P0, P1, [[3, 1, -0.5], [0, 2, -0.25], [1, 0, -0.5]])
+    assert AssociationGraph(*keypoints, EDGES) == AssociationGraph(P0, P1, EDGES)
+    with pytest.raises(ValueError, match="points0 must be"):
+        graph_from_matches([keypoints[0][0], 3], P1, matches)
+
+
+def test_candidates_of_opencv_have_ranks():
+    """`knnMatch` gives several candidates per keypoint, the nearest first."""
+    cv2 = pytest.importorskip("cv2")
+    rng = np.random.default_rng(0)
+    desc = [rng.uniform(0, 1, (len(P), 8)).astype(np.float32) for P in (P0, P1)]
+    graph = graph_from_matches(P0, P1, cv2.BFMatcher().knnMatch(*desc, 2))
+    nearest = np.argsort(np.linalg.norm(desc[0][:, None] - desc[1], axis=2), axis=1)[:, :2]
+    expected = {(i, int(j)): rank for i in range(4) for rank, j in enumerate(nearest[i], 1)}
+    assert dict(zip(map(tuple, graph.edges.tolist()), graph.rank.tolist(), strict=True)) == expected
+    assert graph.rank.tolist() == sorted(graph.rank.tolist())
+    assert (np.diff(graph.similarity[:4]) <= 0).all()
+    assert graph_from_matches(P0, P1, [[], [cv2.DMatch(1, 0, 1.0)]]).rank.tolist() == [1]
+
+
 @pytest.mark.parametrize(
     ("matches", "text"),
     [
@@ -267,6 +292,9 @@ def test_junk_is_refused(tmp_path):
     np.savez(path.with_suffix(".npz"), a=np.zeros(3))
     with pytest.raises(ValueError, match="npz file of something else"):
         load_graph(path.with_suffix(".npz"))
+    path.with_suffix(".PNG").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(ValueError, match=r"it is an image: manymatch match IMAGE0 IMAGE1 matches"):
+        load_graph(path.with_suffix(".PNG"))
     with pytest.raises(ValueError, match="there is no such file"):
         load_graph(tmp_path / "missing")
     with pytest.raises(ValueError, match=r"^path must be"):

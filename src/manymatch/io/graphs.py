@@ -25,6 +25,7 @@ from manymatch.io.matches import (
     read_matches_npz,
     read_superglue,
 )
+from manymatch.io.pairs import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,7 @@ _WANT = (
     "a graph file (.npz), an .npz with points0, points1 and edges, an association CSV, an .npz of "
     "matches (ours or SuperGlue's), an hloc .h5, a COLMAP database or an .npy of matches"
 )
+_AN_IMAGE = "an image: manymatch match IMAGE0 IMAGE1 matches two of them"
 # More than the first bytes of any kind.
 _MAGIC_BYTES = 64
 _ARRAY = "an .npy file of (E, 2) or (E, 3) matches"
@@ -136,7 +138,8 @@ def _kind(path: object) -> str:
             if data.removeprefix(b"\xef\xbb\xbf").startswith(magic):
                 return kind
         if not data.startswith(b"PK"):
-            raise ValueError("it is something else")
+            image = source.suffix.lower() in IMAGE_SUFFIXES
+            raise ValueError(f"it is {_AN_IMAGE if image else 'something else'}")
     names = files.npz_names(files.read_bytes(path, _WANT), path, _WANT)
     for kind, wanted in _MEMBERS:
         if set(wanted) <= names:

@@ -314,21 +314,34 @@ def graph_from_matches(
 
     Parameters
     ----------
-    points0, points1 : (N0, 2) and (N1, 2) array_like
+    points0, points1 : (N0, 2) and (N1, 2) array_like, or lists of cv2.KeyPoint
         Keypoints in pixels; the centre of the top-left pixel is (0, 0).
-    matches : (E, 2) or (E, 3) array_like
+    matches : (E, 2) or (E, 3) array_like, or a list of cv2.DMatch
         Index into points0, index into points1 and, with three columns, a score: larger is better.
+        Of OpenCV's matches the score is the distance, negative; ``knnMatch`` gives lists of them,
+        the candidates of one keypoint by rank.
 
     Returns
     -------
     AssociationGraph
         With scores: as ``similarity``, edges by decreasing score, i and j. Without: edges in the
-        given order, which then counts as best first. It has no ranks, as none are known.
+        given order, which then counts as best first. It has ranks, by which the edges are ordered
+        first, only for ``knnMatch``.
     """
+    rank = None
+    if isinstance(matches, list | tuple):
+        groups = [one if isinstance(one, list | tuple) else (one,) for one in matches]
+        flat: list[Any] = [match for group in groups for match in group]
+        if flat and all(hasattr(match, "queryIdx") for match in flat):
+            if any(isinstance(one, list | tuple) for one in matches):
+                rank = [k for group in groups for k in range(1, len(group) + 1)]
+            matches = [(m.queryIdx, m.trainIdx, -m.distance) for m in flat]
     want = "an (E, 2) or (E, 3) array of two indices and, optionally, a score"
     columns = 3 if np.ndim(matches) == 2 and np.shape(matches)[1] == 3 else 2
     array = float_array(matches, "matches", want, (None, columns))
     edges = int_array(array[:, :2], "matches", want, (None, 2))
+    if rank is not None:
+        return AssociationGraph(points0, points1, edges, array[:, 2], rank).best_first()
     return scored_graph(points0, points1, edges, array[:, 2] if columns == 3 else None)
 
 
