@@ -48,6 +48,12 @@ def test_solve_prints_json_equal_to_the_library(scene, graph_file):
     assert record["mean_probability"] is None
 
 
+def test_solve_of_a_picture_names_the_command_for_images(tmp_path):
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    said = one_sentence(run("solve", tmp_path / "picture.png"))
+    assert "it is an image: manymatch match IMAGE0 IMAGE1 matches two of them" in said
+
+
 def test_solve_can_disable_parts_of_auto(scene, graph_file):
     cameras = ("--camera0", CAMERA, "--camera1", CAMERA, "--json", "--set", "max_iterations=2000")
     plain = json.loads(run("solve", graph_file, *cameras).stdout)

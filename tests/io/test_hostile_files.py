@@ -263,6 +263,12 @@ def archive(shape, kind, megabytes):
     return make
 
 
+def many_members(path):
+    with zipfile.ZipFile(path, "w") as file:
+        for number in range(60_000):
+            file.writestr(f"{number}.npy", b"")
+
+
 KEY = {"image": "a"}
 
 
@@ -351,6 +357,7 @@ HOSTILE = {
     "hloc, chunk packed twice": (
         chunk(zlib.compress(ZEROS), "deflate", "deflate"), READERS["hloc"], 30),
     "npz, zeros": (archive((50_000_000, 2), "<f4", 400), read_matches_npz, 30),
+    "npz, 60,000 members": (many_members, read_matches_npz, 10),
     "feature cache, zeros": (
         lambda p: cache_entry(p, np.zeros(60_000_000)), cached, 30),
     "npz, bytes that become numbers": (archive((50_000_000, 2), "|i1", 100), read_matches_npz, 30),

@@ -41,7 +41,7 @@ def run(
     pairs: Annotated[
         Path,
         typer.Argument(
-            help="A list of pairs (two names a line, or SuperGlue's with ground truth), or a "
+            help="A list of pairs (two names a line, CSV, or SuperGlue's with ground truth), or a "
             "folder: all pairs of its images."
         ),
     ],

@@ -82,6 +82,7 @@ def run(
     choice(problem, "--problem", PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
     check_file(graph, "graph", "a file of candidates")
+    candidates = load_graph(graph)
     given = {
         "camera0": camera0,
         "camera1": camera1,
@@ -93,7 +94,6 @@ def run(
     arguments, keywords = _arguments(problem, given)
     if out is not None:
         output_folder(out, "--out")
-    candidates = load_graph(graph)
     if max_edges is not None:
         candidates = candidates.head(max_edges)
     function = PROBLEMS[problem].estimate

@@ -61,6 +61,8 @@ _LONGEST_REASON = 300
 _LONGEST_TOML, _MOST_DOTS = 50_000, 100
 # The compressions of .h5 files shrink nothing by a larger factor.
 _MOST_DEFLATED, _MOST_LZF = 1032, 88
+# How the entry of a member begins in the directory of an archive, and how many are read.
+_MEMBER, _MOST_MEMBERS = b"PK\x01\x02", 10_000
 # What zipfile and NumPy, which evaluates the header of an array, raise for damaged files.
 _DAMAGE = (
     *(ValueError, SyntaxError, TypeError, RecursionError, OverflowError, MemoryError, EOFError),
@@ -472,7 +474,10 @@ def write_npz(path: object, arrays: Mapping[str, Any]) -> None:
 
 def npz_names(data: bytes, path: object, want: str) -> set[str]:
     """Names of the arrays of an .npz file."""
-    with reading(path, want, *_DAMAGE), zipfile.ZipFile(BytesIO(data)) as archive:
+    with reading(path, want, *_DAMAGE):
+        if data.count(_MEMBER) > _MOST_MEMBERS:
+            raise ValueError(f"it has more than {_MOST_MEMBERS:,} members")
+        archive = zipfile.ZipFile(BytesIO(data))
         return {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
 
 
