@@ -18,7 +18,7 @@ from typer.completion import (  # type: ignore[attr-defined]
     completion_init,
     get_completion_script,
 )
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from manymatch._validate import choice, suggest
 from manymatch.cli.console import UsageError, clean_exit, print_plain
@@ -63,7 +63,7 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         # Enough for the listing; `resolve_command` loads the one that runs.
         text = (COMMANDS | LAB_COMMANDS).get(cmd_name)
-        return None if text is None else _command(cmd_name, _not_loaded, help=text)
+        return None if text is None else TyperCommand(cmd_name, help=text)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] == "help":
@@ -103,10 +103,6 @@ def _module(name: str) -> Any:
         f"manymatch {name} needs the package manymatch-lab, which is not installed; in a clone of "
         "the repository: pip install ./lab"
     )
-
-
-def _not_loaded() -> None:
-    """Stand for a command whose module is not imported."""
 
 
 # Stands for `Path`, and has its name in the help: Typer would make a local path of an address.

@@ -40,36 +40,27 @@ HINT = "several images are matched by their folder, or by a list with the names 
 def run(
     pairs: Annotated[
         Path,
-        typer.Argument(
-            help="A list of pairs (two names a line, CSV, or SuperGlue's with ground truth), or a "
-            "folder: all pairs of its images."
-        ),
+        "A list of pairs (two names a line, CSV, or SuperGlue's with ground truth), or a folder: "
+        "all pairs of its images.",
     ],
     images: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of the images, also an address such as s3://bucket/photos; by default "
-            "that of the list."
-        ),
+        "Folder of the images, also an address such as s3://bucket/photos; by default that of the "
+        "list.",
     ] = None,
-    out_folder: Annotated[
+    out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            help="Folder for the tables, also an address such as s3://bucket/run; an interrupted "
-            "run continues there.",
-        ),
+        "Folder for the tables, also an address such as s3://bucket/run; an interrupted run "
+        "continues there.",
     ] = Path("out/batch"),
     workers: flags.Workers = 0,
     limit: flags.Limit = None,
     cameras: Annotated[
         str | None,
-        typer.Option(
-            help="For pairs without cameras: a COLMAP model, or one camera for all images as in "
-            "manymatch match; by default focal lengths are found."
-        ),
+        "For pairs without cameras: a COLMAP model, or one camera for all images as in manymatch "
+        "match; by default focal lengths are found.",
     ] = None,
-    camera_per: flags.CameraPerOption = "pair",
+    camera_per: flags.CameraPer = "pair",
     with_rank_one: flags.WithRankOne = False,
     formats: Annotated[
         list[str] | None,
@@ -82,20 +73,25 @@ def run(
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option(
-            help="Do every 16th block from the third on with 3/16, each shard on a machine of its "
-            "own. Copy the folders into one to join them; the same command without --shard then "
-            "writes tables and files."
-        ),
+        "Do every 16th block from the third on with 3/16, each shard on a machine of its own. Copy "
+        "the folders into one to join them; the same command without --shard then writes tables "
+        "and files.",
     ] = None,
     block: Annotated[
-        int | None,
-        typer.Option(help="Pairs of a block, which is finished and written as a whole."),
+        int | None, "Pairs of a block, which is finished and written as a whole."
     ] = None,
     retry_errors: flags.RetryErrors = False,
     memory_mb: flags.MemoryMb = 512,
-    engine: flags.Engine = "local",
-    address: flags.Address = None,
+    engine: Annotated[
+        str,
+        "Who matches the pairs: this machine (local), or a Ray cluster (ray) whose machines find "
+        "the images under the same paths.",
+    ] = "local",
+    address: Annotated[
+        str | None,
+        "With --engine ray: auto or host:port of the head of a cluster; by default Ray is started "
+        "here and stopped at the end.",
+    ] = None,
     as_json: Json = False,
     *,
     settings: dict[str, Any],
@@ -121,7 +117,7 @@ def run(
             summary = run_batch(
                 listed,
                 None,
-                out_folder,
+                out,
                 config,
                 workers=workers,
                 cameras=cameras,

@@ -81,28 +81,10 @@ WithRankOne = Annotated[
     bool,
     typer.Option("--with-rank-one", help="Also match with rank-one edges and plain consensus."),
 ]
-Engine = Annotated[
+CameraPer = Annotated[
     str,
-    typer.Option(
-        metavar="local|ray",
-        help="Who matches the pairs: this machine, or a Ray cluster whose machines find the images "
-        "under the same paths.",
-    ),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        help="With --engine ray: auto or host:port of the head of a cluster; by default Ray is "
-        "started here and stopped at the end."
-    ),
-]
-CameraPerOption = Annotated[
-    str,
-    typer.Option(
-        "--camera-per",
-        help="Which images share an unknown focal length: those of a pair, an image in all of its "
-        "pairs, those of one size in a folder, or all of one size: pair, image, folder or all.",
-    ),
+    "Which images share an unknown focal length: those of a pair, an image in all of its pairs, "
+    "those of one size in a folder, or all of one size: pair, image, folder or all.",
 ]
 _RUNTIME = {"device": Device, "offline": Offline, "cache": Cache}
 _DEFAULTS: dict[str, Any] = {"device": "auto", "offline": False}

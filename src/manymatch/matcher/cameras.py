@@ -55,28 +55,13 @@ def resolve_camera(
     size: tuple[int, int],
     name: str = "camera0",
 ) -> ResolvedCamera:
-    """Find the camera of an image.
+    """Find the camera of an image of a width and height in pixels, after EXIF has turned it.
 
-    Parameters
-    ----------
-    camera
-        A `Camera`, a 3x3 matrix, a dict or a pycolmap.Camera; a text or file as `parse_camera`
-        takes it; a COLMAP model with one camera or with this image; a `ResolvedCamera`. With None,
-        the focal length is to be found, with a narrow prior around that of EXIF or, without it, the
-        wide one of `Camera.unknown`; with "unknown" EXIF is ignored. The principal point is then
-        the centre of the image, and there is no distortion.
-    image_path
-        File of the image, None if it has none.
-    size : (int, int)
-        Width and height in pixels of the image as it is used, turned as EXIF says.
-    name
-        The argument's name, with which sentences and errors begin.
-
-    Raises
-    ------
-    ValueError
-        If the camera cannot be read or found, is for an image of another size, or has no size
-        and its principal point outside the image.
+    `camera` is what `as_camera` takes, a text or file as `parse_camera` takes it, a COLMAP model
+    with one camera or with this image, or a `ResolvedCamera`. With None the focal length is to be
+    found, with a narrow prior around that of EXIF or, without it, the wide one of `Camera.unknown`;
+    with "unknown" EXIF is ignored. Sentences and errors begin with `name`. A camera for another
+    size, or without size and with its principal point outside the image, is a ValueError.
     """
     if isinstance(camera, ResolvedCamera):
         return camera

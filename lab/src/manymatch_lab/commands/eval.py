@@ -79,7 +79,7 @@ def run(
             "part of the results.",
         ),
     ] = False,
-    camera_per: flags.CameraPerOption = "pair",
+    camera_per: flags.CameraPer = "pair",
     protocol: _ProtocolName = None,
     seeds: Seeds = PAPER.seeds,
     limit: flags.Limit = None,
