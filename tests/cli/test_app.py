@@ -149,7 +149,7 @@ TRIES = {
     "batch list.txt --images nowhere": "'nowhere'",
     "solve a.jpg b.jpg": "two images are matched by: manymatch match IMAGE0 IMAGE1",
     "solve lust.txt": "(there is no such file), did you mean 'list.txt'",
-    "solve list.txt": "--camera0 must be given for a relative pose",
+    "solve list.txt": "(it is something else)",
     "solve list.txt --problem homografy": "did you mean 'homography'",
     "demo a.jpg": "demo takes no argument, got 'a.jpg' as well",
     "demo --preset clasic": "did you mean 'classic'",
