@@ -1,6 +1,5 @@
 """Presets and configurations: printable, written to TOML and read back, unknown keys refused."""
 
-import dataclasses
 import re
 import subprocess
 import sys
@@ -18,18 +17,6 @@ from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import AUTO_PARTS, Options
 
-OLD_FILE = """
-preset = "classic"
-[association]
-k = 5
-operator = "mutual"
-gms = true
-[estimation]
-method = "hcm-mcm"
-guidance = 0.5
-seed = 3
-"""
-
 
 def test_presets_are_those_of_the_paper():
     assert set(PRESETS) == {
@@ -43,14 +30,7 @@ def test_presets_are_those_of_the_paper():
     assert not FEATURE_PRESETS["classic"].needs_torch
     assert FEATURE_PRESETS["superpoint"].needs_torch
     common = MatcherConfig.of("dinov2")
-    assert dataclasses.astuple(common.sources[0].association) == (
-        5,
-        "mutual",
-        2048,
-        None,
-        1024,
-        "nearest",
-    )
+    assert common.sources[0].association == Association(5, "mutual", 2048, None, 1024, "nearest")
     assert common.options == Options()
     assert common.method == MatcherConfig().method == "auto"
 
@@ -69,15 +49,11 @@ def test_method_decides_about_the_filter_by_default(method, gms):
     assert decided.for_method("cm") == decided.for_method("auto") == decided
 
 
-def test_file_with_sections_still_loads(tmp_path):
-    path = tmp_path / "old.toml"
-    path.write_text(OLD_FILE)
-    config = MatcherConfig.load(path)
-    assert config.method == "hcm-mcm"
-    assert config.sources[0].association == Association(gms=True)
-    assert config.sources[0].association.for_method("auto") == config.sources[0].association
-    assert config.options == Options(seed=3, guidance=0.5)
-    # Whoever named no method gets the one of today.
+def test_sections_of_a_file_hold_for_all_sources(tmp_path):
+    path, changes = tmp_path / "a.toml", {"gms": True, "guidance": 0.5, "method": "hcm-mcm"}
+    estimation = 'method = "hcm-mcm"\nguidance = 0.5\n'
+    path.write_text(f'preset = "classic"\n[association]\ngms = true\n[estimation]\n{estimation}')
+    assert MatcherConfig.load(path) == MatcherConfig.of("classic", **changes)
     path.write_text("[features]\nmax_keypoints = 100\n")
     assert MatcherConfig.load(path).method == "auto"
 
@@ -91,6 +67,9 @@ def test_preset_survives_a_file(tmp_path, preset):
     assert MatcherConfig.of(tmp_path / "a.toml", k=2).sources[0].association.k == 2
     assert str(config) == (tmp_path / "a.toml").read_text()
     assert MatcherConfig.from_dict(config.to_dict()) == config
+    content = tomllib.loads(config.to_toml())
+    assert list(content) == ["preset", "sources", "estimation"]
+    assert [one["name"] for one in content["sources"]] == [one.name for one in config.sources]
 
 
 @given(
@@ -116,15 +95,11 @@ def test_any_setting_survives_toml(settings):
 
 
 def test_settings_by_keyword():
-    config = MatcherConfig.of(
-        "dinov3", layer=12, debias=0, k=3, options=Options(seed=4), threshold_px=2, method="mcm"
-    )
-    assert (config.sources[0].features.layer, config.sources[0].features.debias) == (12, 0)
-    assert (config.sources[0].association.k, config.options.seed, config.options.threshold_px) == (
-        3,
-        4,
-        2.0,
-    )
+    changes = {"layer": 12, "debias": 0, "k": 3, "threshold_px": 2, "method": "mcm"}
+    config = MatcherConfig.of("dinov3", options=Options(seed=4), **changes)
+    features, association = config.sources[0].features, config.sources[0].association
+    assert (features.layer, features.debias, association.k) == (12, 0, 3)
+    assert config.options == Options(seed=4, threshold_px=2.0)
     assert config.method == "mcm"
     assert MatcherConfig.of(config) == config
     assert MatcherConfig.of("classic", options={"seed": 9}).options.seed == 9
@@ -240,17 +215,11 @@ def test_settings_of_a_detector_are_left_out_with_it():
     own = MatcherConfig.of("embedded", nms_radius=3, threshold=0.5, precision="float16")
     assert own.notes == ()
     config = MatcherConfig.of(own, detector="sift")
-    assert (config.sources[0].features.nms_radius, config.sources[0].features.threshold) == (
-        None,
-        None,
-    )
-    assert config.sources[0].features.precision == "float16"
+    features = config.sources[0].features
+    assert (features.nms_radius, features.threshold, features.precision) == (None, None, "float16")
     assert config.notes[0].startswith("nms_radius=3, threshold=0.5 of the preset")
-    config = MatcherConfig.of(own, descriptor="native", threshold=0.2)
-    assert (config.sources[0].features.threshold, config.sources[0].features.precision) == (
-        0.2,
-        "float32",
-    )
+    features = MatcherConfig.of(own, descriptor="native", threshold=0.2).sources[0].features
+    assert (features.threshold, features.precision) == (0.2, "float32")
     assert MatcherConfig.of(own, detector="xfeat", descriptor="efficientnet-lite0") == own
 
 
@@ -298,16 +267,3 @@ def test_making_a_configuration_loads_nothing():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
-
-
-def test_written_form_is_one(tmp_path):
-    for sources in (["classic"], ["classic", "embedded"]):
-        config = MatcherConfig.of(sources=sources)
-        content = tomllib.loads(config.to_toml())
-        assert list(content) == ["preset", "sources", "estimation"]
-        assert [source["name"] for source in content["sources"]] == sources
-    (tmp_path / "a.toml").write_text('preset = "classic"\n[features]\nlongest = 640\n')
-    config = MatcherConfig.load(tmp_path / "a.toml")
-    assert config == MatcherConfig.of(
-        sources=[{"name": "classic", "detector": "sift"}], longest=640
-    )

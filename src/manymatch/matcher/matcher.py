@@ -204,8 +204,9 @@ class Matcher:
             As `manymatch.io.load_image` takes them; the EXIF orientation is applied.
         camera0, camera1 : optional
             A `Camera`, a 3x3 matrix, a COLMAP-style dict, a pycolmap.Camera, a text such as
-            ``"fx,fy,cx,cy"``, a COLMAP model or ``cameras.txt``. By default, and with "unknown",
-            the focal length is found together with the pose; by default one of EXIF is its prior.
+            ``"768"`` (the focal length) or ``"fx,fy,cx,cy"``, a COLMAP model or ``cameras.txt``.
+            By default, and with "unknown", the focal length is found together with the pose; by
+            default one of EXIF is its prior.
         longest0, longest1 : int, optional
             Another working size (length of the longer edge) for one of the images, 0 for its own
             size, at which small thermal frames do better.
