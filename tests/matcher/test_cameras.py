@@ -265,11 +265,21 @@ def test_camera_files(tmp_path, name, content, camera):
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["", "1 2 3", "a b c d", "1 PINHOLE 4 4 1 1 1 1\n2 PINHOLE 4 4 1 1 1 1", "PINHOLE 4 x 1 1 1 1"],
+    ("name", "content"),
+    [
+        *(("camera.txt", text) for text in ("", "1 2 3", "a b c d", "PINHOLE 4 x 1 1 1 1")),
+        ("camera.txt", "1 PINHOLE 4 4 1 1 1 1\n2 PINHOLE 4 4 1 1 1 1"),
+        ("camera.txt", "1 PINHOLE 4 4 " + "x" * 9000),
+        ("camera.txt", "PINHOLE,4,4," + "1," * 9000),
+        ("camera.txt", "-1 -1 2 2"),
+        ("camera.json", "[" * 99_999),
+        ("camera.json", '{"model": "PINHOLE", "' + "y" * 9000 + '": 3}'),
+        ("camera.json", '{"model": "' + "P" * 9000 + '", "params": [1, 1, 1, 1]}'),
+        ("camera.json", '{"model": "PINHOLE", "params": [' + "1," * 9000 + "1]}"),
+    ],
 )
-def test_bad_camera_file_is_named(tmp_path, content):
-    path = tmp_path / "camera.txt"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=r"^camera1 must .*camera\.txt"):
-        parse_camera(str(path), "camera1")
+def test_bad_camera_file_is_named_in_a_short_sentence(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"^camera1 must .*{name}") as caught:
+        parse_camera(str(tmp_path / name), "camera1")
+    assert len(str(caught.value)) < 500

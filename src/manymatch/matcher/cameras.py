@@ -13,7 +13,7 @@ import numpy as np
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.colmap import check_cameras, find_camera, is_cameras_text
-from manymatch.io.files import error_type, read_text
+from manymatch.io.files import brief, error_type, read_text
 from manymatch.io.image import exif_focal, orientation_axes, stored_orientation
 from manymatch.io.remote import located, masked
 
@@ -140,7 +140,12 @@ def _read(
             return found.camera, "colmap", words
         if path.suffix.lower() in _TEXT_FILES:
             words = f"read from {masked(text)!r}"
-            camera = _from_file(path, name, size)
+            try:
+                camera = _from_file(path, name, size)
+            except ValueError as error:
+                if str(path) in str(error):
+                    raise
+                raise ValueError(f"{brief(error)}, in the file {str(path)!r}") from error
         else:
             camera = _from_words(text.replace(",", " ").split(), name, text, size)
     read = as_camera(camera, name)
