@@ -52,8 +52,8 @@ class Features:
         Pixels (x, y) of the user's image; the centre of its top-left pixel is (0, 0).
     scores : (N,) float32 ndarray
         The detector's, falling.
-    descriptors : (N, D) float32 ndarray
-        Of length one.
+    descriptors : (N, D) float32 or uint8 ndarray
+        Of length one, or packed bits (ORB).
     size : (int, int)
         Width and height of the user's image.
     working : (int, int) or None

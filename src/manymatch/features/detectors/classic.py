@@ -1,4 +1,4 @@
-"""Detectors without a network: SIFT of OpenCV with RootSIFT descriptors, and a regular grid."""
+"""Detectors without a network: SIFT (with RootSIFT descriptors) and ORB of OpenCV, and a grid."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from manymatch.features.detectors import Detector, Keypoints, by_score, first_pl
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from manymatch._validate import IndexArray
+
 # Without the precise enlargement every position is 0.25 px too large in x and in y: OpenCV maps
 # positions of the enlarged image back by x / 2 only.
 _SIFT: dict[str, Any] = {
@@ -20,16 +22,55 @@ _SIFT: dict[str, Any] = {
     "sigma": 1.6,
     "enable_precise_upscale": True,
 }
+# All keypoints: fewer would be shared out among the levels of the pyramid.
+_ORB: dict[str, Any] = {"nfeatures": 1_000_000, "scaleFactor": 1.2, "nlevels": 8}
 # Below this the pyramid has no level with room for an extremum, and OpenCV may fail.
 _SMALLEST = 16
-_LENGTH = 128
 # Keypoints that are described, for each that is wanted.
 _SPARE = 2
 # Pixels per patch of a grid.
 _STRIDE = 16
 
 
-class Sift(Detector):
+class _OfOpenCv(Detector):
+    """What the detectors of OpenCV have in common."""
+
+    default_nms_radius = 0
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._cv2 = require("cv2", f"the detector {self.name!r}", "images")
+
+    def _run(self, engine: Any, image: NDArray[np.uint8]) -> tuple[Any, Any, Any, Any]:
+        """Return points, scores, pyramid levels and descriptors of all keypoints.
+
+        Their order is that of OpenCV where it keeps all, which does not depend on how many it
+        keeps: by position, falling size, angle, falling score, falling level.
+        """
+        found: Any = ()
+        descriptors = None
+        if min(image.shape[:2]) >= _SMALLEST:
+            grey = self._cv2.cvtColor(image, self._cv2.COLOR_RGB2GRAY)
+            found, descriptors = engine.detectAndCompute(grey, None)
+        if descriptors is None:
+            descriptors = np.zeros((0, self.dim or 0), np.uint8)
+        points = np.array([keypoint.pt for keypoint in found]).reshape(-1, 2)
+        size, angle, octave, response = (
+            np.array([getattr(keypoint, name) for keypoint in found])
+            for name in ("size", "angle", "octave", "response")
+        )
+        order = np.lexsort((-octave, -response, angle, -size, points[:, 1], points[:, 0]))
+        scores = response[order].astype(np.float32)
+        return points[order], scores, octave[order], descriptors[order]
+
+    def _choose(self, points: Any, scores: Any, image: NDArray[np.uint8]) -> IndexArray:
+        """Return which keypoints are kept, best first."""
+        order = by_score(scores)
+        order = order[suppress(points[order], self.selection.nms_radius)]
+        return order[self.selection.choose(points[order], (image.shape[1], image.shape[0]))]
+
+
+class Sift(_OfOpenCv):
     """Corners and blobs of a difference-of-Gaussians pyramid.
 
     One keypoint a position. Where OpenCV reports several orientations, which all have the same
@@ -40,42 +81,19 @@ class Sift(Detector):
     #: Half of OpenCV's contrast threshold: images of low contrast (thermal) keep enough keypoints,
     #: and others take the best of more.
     default_threshold = 0.02
-    default_nms_radius = 0
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._cv2 = require("cv2", f"the detector {self.name!r}", "images")
 
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
         """Find keypoints of an (H, W, 3) RGB image."""
-        height, width = image.shape[:2]
-        none = np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, _LENGTH), np.float32)
-        if min(height, width) < _SMALLEST:
-            return Keypoints(*none)
-        grey = self._cv2.cvtColor(image, self._cv2.COLOR_RGB2GRAY)
         wanted = self.selection.max_keypoints
         # Most of the time goes to descriptors, so they are computed for the best only, if these
         # are enough: some have several orientations, and those at the border are dropped.
         # OpenCV keeps the best, with all that are as good; 0 keeps all.
         for most in (_SPARE * wanted, 0):
             limits = {"nfeatures": most, "contrastThreshold": self.selection.threshold}
-            found, descriptors = self._cv2.SIFT_create(**limits, **_SIFT).detectAndCompute(
-                grey, None
-            )
-            if not found:
-                return Keypoints(*none)
-            points = self._cv2.KeyPoint.convert(found).astype(np.float64)
-            size, angle, octave, response = (
-                np.array([getattr(keypoint, name) for keypoint in found])
-                for name in ("size", "angle", "octave", "response")
-            )
-            scores = response.astype(np.float32)
-            # OpenCV's order where it keeps all, which does not depend on how many are kept.
-            listed = np.lexsort((-octave, -scores, angle, -size, points[:, 1], points[:, 0]))
-            order = listed[by_score(scores[listed])]
-            order = order[suppress(points[order], self.selection.nms_radius)]
-            chosen = order[self.selection.choose(points[order], (width, height))]
-            if len(chosen) == wanted or len(found) < most:
+            engine = self._cv2.SIFT_create(**limits, **_SIFT)
+            points, scores, _, descriptors = self._run(engine, image)
+            chosen = self._choose(points, scores, image)
+            if len(chosen) == wanted or len(points) < most:
                 break
         # Orientations of one place are equal to the last bit.
         first, place = first_places(points)
@@ -83,13 +101,38 @@ class Sift(Detector):
         owner[place[chosen]] = np.arange(len(chosen))
         owners = owner[place]
         owners[chosen] = -1
-        others = listed[owners[listed] >= 0]
+        others = np.flatnonzero(owners >= 0)
         own, further = (root_sift(descriptors[rows]) for rows in (chosen, others))
         return Keypoints(points[chosen], scores[chosen], own, further, owners[others])
 
     def settings(self) -> dict[str, object]:
         """Everything that changes a number."""
         return {**super().settings(), **_SIFT}
+
+
+class Orb(_OfOpenCv):
+    """FAST corners in a pyramid, with binary descriptors: 256 bits packed into 32 bytes (uint8).
+
+    The threshold is that of FAST in grey levels, the scores are Harris responses. OpenCV maps
+    positions back by ``x * 1.2 ** level``; here they are mapped as the levels were resized, which
+    removes an offset of up to a pixel.
+    """
+
+    default_threshold = 20.0
+
+    def detect(self, image: NDArray[np.uint8]) -> Keypoints:
+        """Find keypoints of an (H, W, 3) RGB image."""
+        engine = self._cv2.ORB_create(**_ORB, fastThreshold=round(self.selection.threshold))
+        points, scores, level, descriptors = self._run(engine, image)
+        scale = _ORB["scaleFactor"] ** level[:, None]
+        size = np.array([image.shape[1], image.shape[0]])
+        points = (points / scale + 0.5) * (size / np.rint(size / scale)) - 0.5
+        chosen = self._choose(points, scores, image)
+        return Keypoints(points[chosen], scores[chosen], descriptors[chosen])
+
+    def settings(self) -> dict[str, object]:
+        """Everything that changes a number."""
+        return {**super().settings(), **_ORB}
 
 
 def root_sift(descriptors: NDArray[np.float32]) -> NDArray[np.float32]:
