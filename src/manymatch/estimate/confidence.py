@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -19,11 +20,13 @@ from manymatch._validate import FloatArray, count, read_only, refusal
 from manymatch.estimate.homography import HomographyEstimate, estimate_homography
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.relative_pose import RelativePoseEstimate, sampson_distances
-from manymatch.estimate.result import Estimate, plain
+from manymatch.estimate.result import Estimate, PoseEstimate, plain
 from manymatch.estimate.uncertainty import (
     Covariance,
+    HeldPose,
     Planarity,
     model_covariance,
+    over_focals,
     planarity,
     pose_covariance,
 )
@@ -71,6 +74,7 @@ _FEW_NATS = 5.0
 # Poses that differ by this many degrees count half as one.
 _SAME_DEG = 3.0
 _STREAM = 0x6D61746368
+_PARTS = ("rotation", "translation")
 # For other problems than a relative pose: errors over those that the covariance claims.
 _MODEL_DEVIATION_SCALE = 0.5
 
@@ -84,7 +88,8 @@ class Confidence:
     Attributes
     ----------
     verdict : str
-        "solved" and "likely": right with a probability of at least 0.9 and 0.65. "ambiguous": a
+        "solved" and "likely": right with a probability of at least 0.9 and 0.65; at most "likely"
+        where the images do not determine an unknown focal length. "ambiguous": a
         second pose explains the matches nearly as well. "degenerate": the geometry is right, but
         the matches leave the rotation, the direction of translation or both open. "planar": the
         images match and show something flat, which leaves the pose open; `homography` maps one to
@@ -256,6 +261,7 @@ class Evidence:
     geometry: float
     rival: Rival
     accurate: float
+    held: Sequence[HeldPose] = ()
 
     @property
     def right(self) -> float:
@@ -265,12 +271,12 @@ class Evidence:
     @property
     def rotation_accurate(self) -> float:
         """Probability that the error of a right rotation is below the limit."""
-        return _below_limit(math.degrees(self.spread.rotation_sd), ERROR_LIMIT_DEG)
+        return accuracy(self.spread, self.held, ("rotation",))
 
     @property
     def translation_accurate(self) -> float:
         """Probability that the error of a right direction of translation is below the limit."""
-        return _below_limit(math.degrees(self.spread.translation_sd), ERROR_LIMIT_DEG)
+        return accuracy(self.spread, self.held, ("translation",))
 
 
 def evidence(estimate: Estimate) -> Evidence:
@@ -286,12 +292,12 @@ def evidence(estimate: Estimate) -> Evidence:
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
     second = second_search(estimate)
     if isinstance(estimate, RelativePoseEstimate):
-        shape, spread, rival, accurate, apart = _pose_evidence(estimate, x0, x1, second)
+        shape, spread, rival, accurate, apart, held = _pose_evidence(estimate, x0, x1, second)
     else:
-        shape, spread, rival, accurate, apart = _model_evidence(estimate, problem, second)
+        shape, spread, rival, accurate, apart, held = _model_evidence(estimate, problem, second)
     features = features_of(estimate, len(x0) - problem.sample_size, second, apart)
     geometry = 0.0 if len(x0) <= problem.sample_size else geometry_probability(problem, features)
-    return Evidence(len(x0), shape, spread, features, geometry, rival, accurate)
+    return Evidence(len(x0), shape, spread, features, geometry, rival, accurate, held)
 
 
 def geometry_probability(problem: GeometricProblem[Any], features: FloatArray) -> float:
@@ -301,7 +307,7 @@ def geometry_probability(problem: GeometricProblem[Any], features: FloatArray) -
 
 
 # The last number is the distance of the second search's model, in degrees or a like scale.
-_Parts: TypeAlias = tuple[Planarity, Covariance, Rival, float, float]
+_Parts: TypeAlias = tuple[Planarity, Covariance, Rival, float, float, Sequence[HeldPose]]
 
 
 def _pose_evidence(
@@ -311,7 +317,7 @@ def _pose_evidence(
     pair, pose = estimate._pair, cast("RelativePose", estimate.pose)  # noqa: SLF001
     distances = sampson_distances(pair, pose.R, pose.t)
     in_front = distances[np.isfinite(distances)]
-    spread = pose_covariance(x0, x1, pose, pair.eps, in_front, _focal_steps(estimate))
+    spread = pose_covariance(x0, x1, pose, pair.eps, in_front)
     shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
     apart = 0.0
     if second.success:
@@ -323,18 +329,18 @@ def _pose_evidence(
                 parts, (spread.rotation_sd, spread.translation_sd), strict=True
             )
         )
+    held: list[HeldPose] = []
+    if pair.focals is not None and math.isfinite(spread.rotation_sd):
+        held, spread = over_focals(x0, x1, pose, pair.eps, spread, pair.focals)
     spread = dataclasses.replace(spread, noise=spread.noise * (estimate.threshold_px / pair.eps))
-    return shape, spread, likeliest_rival(estimate, pose, shape), accuracy(spread), apart
-
-
-def _focal_steps(estimate: RelativePoseEstimate) -> FloatArray | None:
-    """Errors of the logarithms of the focal lengths, as in `pose_covariance`; None if known."""
-    if not any(estimate.focal_sd_px):
-        return None
-    cameras = estimate.cameras
-    steps = np.diag([sd / c.focal for sd, c in zip(estimate.focal_sd_px, cameras, strict=True)])
-    shared = all(estimate.focal_sd_px) and cameras[0].focal == cameras[1].focal
-    return steps.sum(axis=0, keepdims=True) if shared else steps[steps.any(axis=1)]
+    return (
+        shape,
+        spread,
+        likeliest_rival(estimate, pose, shape),
+        accuracy(spread, held),
+        apart,
+        held,
+    )
 
 
 def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: Any) -> _Parts:
@@ -346,14 +352,19 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
     )
     edges = np.flatnonzero(np.isin(keys, chosen))
     noise = estimate.length("noise") * pair.eps / estimate.length("threshold")
-    spread = model_covariance(problem, pair, model, edges, noise)
+    shift = None
+    if isinstance(estimate, PoseEstimate) and estimate.focal_sd_px:
+        # How far the points move in the image if the focal length is one deviation longer.
+        shift = pair.ends(edges)[0] * (estimate.focal_sd_px[0] / estimate.camera0.focal)
+    spread = model_covariance(problem, pair, model, edges, noise, shift)
     apart = 0.0
     if second.success and problem.chart is not None:
         error = float(np.linalg.norm(problem.chart.error(pair, second.model, model)))
         apart = ERROR_LIMIT_DEG * error * min(1.0, 1.0 / max(spread.error_sd, 1e-9))
     rivals = [other.probability for other in estimate.alternatives]
     rival = Rival(max(rivals, default=0.0), 0.0, min(sum(rivals), 1.0))
-    return Planarity(), spread, rival, _below_limit(_MODEL_DEVIATION_SCALE * spread.error_sd), apart
+    accurate = _below_limit(_MODEL_DEVIATION_SCALE * spread.error_sd)
+    return Planarity(), spread, rival, accurate, apart, ()
 
 
 def second_search(estimate: Estimate) -> Any:
@@ -443,14 +454,39 @@ def likeliest_rival(estimate: Estimate, pose: RelativePose, shape: Planarity) ->
     return Rival(*max(apart, default=(0.0, 0.0)), *(min(total, 1.0) for total in totals))
 
 
-def accuracy(spread: Covariance) -> float:
-    """Probability by the covariance that the error of a right pose is below the limit."""
-    deviations = (spread.rotation_sd, spread.translation_sd)
-    return math.prod(_below_limit(math.degrees(sd), ERROR_LIMIT_DEG) for sd in deviations)
+def accuracy(
+    spread: Covariance, held: Sequence[HeldPose] = (), parts: Sequence[str] = _PARTS
+) -> float:
+    """Probability that the errors of a right pose are below the limit.
+
+    They follow from the covariance, or from all poses that unknown focal lengths leave possible.
+    """
+    poses = held or [HeldPose(1.0, spread, 0.0, 0.0)]
+    return sum(
+        one.weight
+        * math.prod(
+            _below_limit(
+                math.degrees(getattr(one.spread, f"{part}_sd")),
+                ERROR_LIMIT_DEG,
+                math.degrees(getattr(one, part)),
+            )
+            for part in parts
+        )
+        for one in poses
+    )
 
 
-def _below_limit(deviation: float, limit: float = 1.0) -> float:
-    return -math.expm1(-1.0 / max(deviation / limit, 1e-6) ** 2)
+def _below_limit(deviation: float, limit: float = 1.0, shift: float = 0.0) -> float:
+    """Probability that an error with two dimensions, whose mean is a shift, is below the limit."""
+    scale = max(deviation / limit, 1e-6)
+    if shift == 0.0:
+        return -math.expm1(-1.0 / scale**2)
+    # By the direction of the deviation: from where to where the sum is below the limit.
+    along = (shift / limit) * np.cos(np.linspace(0.0, math.pi, 65)[1::2])
+    inside = 1.0 - (shift / limit) ** 2 + along**2
+    ends = (sign * np.sqrt(np.maximum(inside, 0.0)) - along for sign in (-1.0, 1.0))
+    near, far = (np.exp(-((np.maximum(end, 0.0) / scale) ** 2)) for end in ends)
+    return float(np.mean(np.where(inside > 0.0, near - far, 0.0)))
 
 
 def angles_deg(R: FloatArray, t: FloatArray, pose: RelativePose) -> tuple[float, float]:
@@ -505,6 +541,9 @@ def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
     sure = f"right ({problem.limit}) with probability {probability_text(known.right)}"
     if known.right < LIKELY:
         return "uncertain", f"{agree}, which is only {sure}."
+    if isinstance(estimate, PoseEstimate) and estimate.focal_vague:
+        lengths = "focal lengths" if sum(map(bool, estimate.focal_sd_px)) > 1 else "focal length"
+        return "likely", f"{agree}, which is {sure}, though the images leave the {lengths} open."
     return ("solved" if known.right >= SOLVED else "likely"), f"{agree}, which is {sure}."
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from manymatch.estimate.uncertainty import FocalPosterior
     from manymatch.geometry.camera import Camera
 
 # Of either image, (x, y).
@@ -90,6 +91,8 @@ class PreparedPair:
     unit of the points if `threshold` is given. An automatic threshold is one pixel of the working
     size until the core has chosen. `frame` brings models back, `parameters` are passed to the core.
     """
+
+    focals: FocalPosterior | None = None  # of focal lengths that were found with a relative pose
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from manymatch import _core
 from manymatch._validate import FloatArray, Method, notice_swapped, read_only, refusal
 from manymatch.estimate.problem import GeometricProblem, PreparedPair, WorkingScale, checked_graph
 from manymatch.estimate.result import FOCAL_DETERMINED, PoseEstimate, Score
+from manymatch.estimate.uncertainty import NATS_PER_ODDS, FocalPosterior
 from manymatch.geometry.camera import Camera, as_camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.options import AUTO, checked_options
@@ -29,9 +30,6 @@ CameraLike: TypeAlias = object
 # A parallax below this many times the angle of the threshold says little about the direction of
 # the translation.
 _LOW_PARALLAX = 4.0
-# Residuals of matches are not independent: this many of their nats count as one, as for the
-# probabilities of alternatives (docs/confidence.md, measured in docs/unknown_focal.md).
-_NATS_PER_ODDS = 16.0
 # Of `scorer_times`: minimal samples, each with up to ten poses, and rounds over all of them.
 _SAMPLES, _REPEATS = 400, 5
 
@@ -294,44 +292,48 @@ def _own(pair: PreparedPair, result: Any, fields: dict[str, Any]) -> dict[str, A
     own = {"parallax_deg": parallax, "low_parallax": low_parallax}
     if pair.parameters is None:
         return own
-    deviations = _focal_deviations(pair, result)
-    priors = np.array([camera.focal_sigma or 0.0 for camera in pair.cameras])
-    sd = deviations * [camera.focal for camera in known.cameras]
+    focals = _focal_posterior(pair, result)
+    sd = (focals.deviations @ focals.into) * [camera.focal for camera in known.cameras]
     return {
         **own,
         **{f"camera{i}": camera for i, camera in enumerate(known.cameras)},
         "focal_sd_px": tuple(sd.tolist()),
-        "focal_determined": bool(np.all(deviations <= FOCAL_DETERMINED * priors)),
+        "focal_determined": bool(np.all(focals.deviations <= FOCAL_DETERMINED * focals.sigma)),
         "alternatives": tuple(
             dataclasses.replace(other, focals_px=tuple((model[2] * pair.frame).tolist()))
             for other, (model, *_) in zip(fields["alternatives"], result.alternatives, strict=True)
         ),
-        "_pair": known,
+        "_pair": known.changed(focals=focals),
     }
 
 
-def _focal_deviations(pair: PreparedPair, result: _core.UnknownFocalEstimate) -> FloatArray:
-    """Return the standard deviations (2,) of the logarithms of the focal lengths, 0 if known."""
-    sigma = np.asarray(pair.parameters)[[1, 3]]
+def _focal_posterior(pair: PreparedPair, result: _core.UnknownFocalEstimate) -> FocalPosterior:
+    """Return what prior and matches say about the unknown focal lengths around those found."""
+    p = np.asarray(pair.parameters)
+    sigma = p[[1, 3]]
     residuals, jacobian = _core.focal_jacobian(*pair.ends(result.matched), *result.model[:3])
     defined = np.isfinite(residuals) & np.isfinite(jacobian).all(axis=1)
-    # Columns of the parameters that are free.
-    into = np.eye(7)[:, [True] * 5 + (sigma > 0.0).tolist()]
-    if np.asarray(pair.parameters)[4]:
-        into = into[:, :6] + np.eye(7)[:, [6]] * (np.arange(6) == 5)
-    rows = jacobian[defined] @ into
-    noise = result.noise if result.noise > 0.0 else 0.5 * pair.eps
-    information = rows.T @ rows / (_NATS_PER_ODDS * noise**2)
-    free = len(into.T) - 5
-    information[range(5, 5 + free), range(5, 5 + free)] += 1.0 / sigma[sigma > 0.0][:free] ** 2
+    # Focal lengths by the free numbers.
+    into = np.ones((1, 2)) if p[4] else np.eye(2)[sigma > 0.0]
+    rows = np.hstack([jacobian[defined, :5], jacobian[defined, 5:] @ into.T])
+    # The noise is that of true candidates; some of the matches are only nearly true.
+    freedom = max(len(rows) - 5 - len(into), 1)
+    noise = max(result.noise, math.sqrt(float(np.sum(residuals[defined] ** 2)) / freedom))
+    noise = noise if noise > 0.0 else 0.5 * pair.eps
+    information = rows.T @ rows / (NATS_PER_ODDS * noise**2)
+    free = len(into)
+    own = sigma[sigma > 0.0][:free]
+    information[range(5, 5 + free), range(5, 5 + free)] += 1.0 / own**2
     values, vectors = np.linalg.eigh(information)
     values = np.maximum(values, np.finfo(np.float64).eps * values[-1])
     variance = np.sum(vectors**2 / values, axis=1)[5:]
-    deviations = np.zeros(2)
     # Derivatives know one optimum: other likely ones can be farther away than that.
-    spread = np.maximum(np.sqrt(variance), result.model[3][sigma > 0.0])
-    deviations[sigma > 0.0] = np.minimum(spread, sigma[sigma > 0.0])
-    return deviations
+    spread = np.maximum(np.sqrt(variance), result.model[3][sigma > 0.0][:free])
+    deviations = np.minimum(spread, own)
+    scale = deviations / np.sqrt(variance)
+    covariance = ((vectors / values) @ vectors.T)[5:, 5:] * np.outer(scale, scale)
+    offset = np.log(p[[0, 2]] / result.model[2])[sigma > 0.0][:free]
+    return FocalPosterior(into, offset, own, deviations, covariance)
 
 
 def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose) -> float:

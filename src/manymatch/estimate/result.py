@@ -22,6 +22,8 @@ Model: TypeAlias = RelativePose | AbsolutePose | FloatArray
 LENGTHS = ("threshold", "noise", "noise_sd")
 #: Images determine a focal length if they leave this share of the prior's standard deviation.
 FOCAL_DETERMINED = 0.5
+# A focal length with a larger standard deviation, relative to itself, leaves much of a pose open.
+_VAGUE = 0.1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -316,6 +318,12 @@ class PoseEstimate(PixelEstimate):
     def cameras(self) -> tuple[Camera, ...]:
         """The cameras of the pose, with the focal lengths found where they were unknown."""
         return (self.camera0,)
+
+    @property
+    def focal_vague(self) -> bool:
+        """Whether neither the matches nor the prior determine an unknown focal length to 10 %."""
+        known = zip(self.focal_sd_px, self.cameras, strict=False)
+        return not self.focal_determined and any(sd > _VAGUE * c.focal for sd, c in known)
 
     def _own(self) -> dict[str, Any]:
         if not self.focal_sd_px:

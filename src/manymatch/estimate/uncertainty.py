@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from manymatch.geometry.pose import RelativePose
 
 PARAMETERS = 5
+# Residuals of matches are not independent: this many of their nats count as one, as for the
+# probabilities of alternatives (docs/confidence.md, measured in docs/unknown_focal.md).
+NATS_PER_ODDS = 16.0
+# Focal lengths at which the pose is found again: values along each direction of their covariance,
+# for one and for two unknown ones, up to this many standard deviations.
+_HELD, _HELD_DEVIATIONS = (13, 7), 2.5
 
 # The noise is estimated from all candidates within this many thresholds of the pose, less the wrong
 # ones among them, whose density is that between the two further distances. The residuals of the
@@ -56,6 +62,13 @@ class Covariance:
     translation_sd: float = math.nan
     error_sd: float = math.nan
 
+    @classmethod
+    def of_pose(cls, matrix: FloatArray, basis: FloatArray, noise: float) -> Covariance:
+        """Make the covariance of a relative pose of its matrix (5, 5)."""
+        matrix = 0.5 * (matrix + matrix.T)
+        parts = (matrix[:3, :3], matrix[3:, 3:])
+        return cls(matrix, basis, noise, *(math.sqrt(float(np.trace(part))) for part in parts))
+
 
 def rotation(w: FloatArray) -> FloatArray:
     """Rotation matrix of a rotation vector."""
@@ -86,13 +99,96 @@ def tangent_basis(t: FloatArray) -> FloatArray:
     return np.stack([first, np.cross(t, first)])
 
 
+class FocalPosterior(NamedTuple):
+    """Free logarithms (K,) of unknown focal lengths, relative to those found.
+
+    `into` (K, 2) turns them into those of both cameras; `offset` and `sigma` are medians and
+    standard deviations of the prior, `deviations` and `covariance` (K, K) those of the posterior.
+    """
+
+    into: FloatArray
+    offset: FloatArray
+    sigma: FloatArray
+    deviations: FloatArray
+    covariance: FloatArray
+
+
+class HeldPose(NamedTuple):
+    """Weight of some focal lengths, covariance of their pose, and its angles from the chosen."""
+
+    weight: float
+    spread: Covariance
+    rotation: float
+    translation: float
+
+
+def over_focals(
+    x0: FloatArray,
+    x1: FloatArray,
+    pose: RelativePose,
+    eps: float,
+    spread: Covariance,
+    focals: FocalPosterior,
+) -> tuple[list[HeldPose], Covariance]:
+    """Find the pose of the matches x0, x1 (M, 2) again for focal lengths all over their posterior.
+
+    Also returns the covariance over all of them. Everything is on the normalised planes of the
+    focal lengths found, as in `pose_covariance`, whose result is `spread`. The weights are those of
+    prior and residuals. Points on the epipolar lines of a zoom are on those of a motion along the
+    optical axis too, forward or backward: the sign of t is chosen again.
+    """
+    values, vectors = np.linalg.eigh(focals.covariance)
+    axis = np.linspace(-_HELD_DEVIATIONS, _HELD_DEVIATIONS, _HELD[len(values) - 1])
+    grid = np.stack(np.meshgrid(*[axis] * len(values)), axis=-1).reshape(-1, len(values))
+    # From the centre outwards, so that each pose can start from its nearest neighbour.
+    grid = grid[np.argsort(np.sum(grid**2, axis=1), kind="stable")]
+    noise, most, ones = spread.noise, (eps / spread.noise) ** 2, np.ones(len(x0))
+    found = [(pose.R, pose.t)]
+    held, moments, logs = [], [], np.zeros(len(grid))
+    for k, place in enumerate(grid):
+        step = vectors @ (np.sqrt(values) * place)
+        f = np.exp(step @ focals.into)
+        near = found[1 + int(np.argmin(np.sum((grid[:k] - place) ** 2, axis=1))) if k else 0]
+        fixed = np.array([f[0], 0.0, f[1], 0.0, 0.0])
+        R, t = _core.refine_focal(x0, x1, ones, *near, f, fixed, noise, "cauchy", 25)[:2]
+        seen = np.ascontiguousarray(x0 / f[0]), np.ascontiguousarray(x1 / f[1])
+        front, behind = (_core.sampson(*seen, R, sign * t)[1] for sign in (1.0, -1.0))
+        if behind.sum() > front.sum():
+            t, front = -t, behind
+        found.append((R, t))
+        residual, jacobian = _core.focal_jacobian(x0, x1, R, t, f)
+        # A match behind a camera can still be one at infinity.
+        turned = np.column_stack([x0, f[0] * ones]) @ R.T
+        gap = np.sum((f[1] * turned[:, :2] / turned[:, 2:] - x1) ** 2, axis=1)
+        squared = np.where(front, residual**2, np.maximum(residual**2, gap)) / noise**2
+        cost = np.minimum(np.where(np.isfinite(squared), squared, most), most).sum()
+        prior = np.sum(((step - focals.offset) / focals.sigma) ** 2)
+        logs[k] = -0.5 * (cost / NATS_PER_ODDS + prior)
+        rows = jacobian[np.isfinite(jacobian).all(axis=1), :PARAMETERS]
+        information, turn = np.linalg.eigh(rows.T @ rows * (kept_share(1.0 / most) / noise**2))
+        matrix = (turn / np.maximum(information, math.pi**-2)) @ turn.T
+        away = spread.basis @ t
+        sine = float(np.linalg.norm(away))
+        angle = math.atan2(sine, float(t @ pose.t))
+        shift = angle * (away / sine if sine > 1e-12 else np.array([1.0, 0.0]))
+        turn_by = rotation_vector(pose.R.T @ R)
+        error = np.concatenate([turn_by, shift])
+        moments.append(matrix + np.outer(error, error))
+        own = Covariance.of_pose(matrix, spread.basis, noise)
+        held.append((own, float(np.linalg.norm(turn_by)), angle))
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    poses = [HeldPose(float(w), *one) for w, one in zip(weights, held, strict=True)]
+    total = np.tensordot(weights, np.stack(moments), axis=1)
+    return poses, Covariance.of_pose(total, spread.basis, noise)
+
+
 def pose_covariance(
     x0: FloatArray,
     x1: FloatArray,
     pose: RelativePose,
     eps: float,
     distances: FloatArray,
-    focal_steps: FloatArray | None = None,
 ) -> Covariance:
     """Covariance of a pose that was refined on the matches x0, x1, (M, 2) each.
 
@@ -104,24 +200,17 @@ def pose_covariance(
     sigma²/s² corrects for the cut at the threshold; the other accounts for matches close to it,
     which leave when the pose moves while others enter. ``d = (J'J)⁻¹ J'r`` is the distance to the
     pose that fits the matches best, from which wrong candidates pulled the refinement.
-
-    `focal_steps` (K, 2) are independent errors of the logarithms of the two focal lengths, each of
-    one standard deviation. The pose follows such an error, which adds to its covariance.
     """
     basis = tangent_basis(pose.t)
     unknown = Covariance(np.full((5, 5), math.nan), basis, math.nan, math.inf, math.inf)
     residual, jacobian = _core.sampson_jacobian(x0, x1, pose.R, pose.t)
     defined = np.isfinite(residual) & np.isfinite(jacobian).all(axis=1)
-    shift = np.zeros((len(residual), 0))
-    if focal_steps is not None:
-        by_focal = _core.focal_jacobian(x0, x1, pose.R, pose.t, np.ones(2))[1][:, PARAMETERS:]
-        shift = by_focal @ focal_steps.T
-    residual, jacobian, shift = residual[defined], jacobian[defined], shift[defined]
+    residual, jacobian = residual[defined], jacobian[defined]
     for _ in range(_LEVERAGE_ROUNDS):
         shared = leverage(jacobian) <= max(_LEVERAGE, 3.0 * PARAMETERS / max(len(jacobian), 1))
         if shared.all():
             break
-        residual, jacobian, shift = residual[shared], jacobian[shared], shift[shared]
+        residual, jacobian = residual[shared], jacobian[shared]
     freedom = len(residual) - PARAMETERS
     if freedom <= 1:
         return unknown
@@ -133,21 +222,22 @@ def pose_covariance(
         return dataclasses.replace(unknown, noise=noise)
     pull = inverse @ (jacobian.T @ residual)
     matrix = (noise**2 / kept_share(noise2)) * inverse + np.outer(pull, pull)
-    if focal_steps is not None:
-        follows = inverse @ (jacobian.T @ shift)
-        matrix = matrix + follows @ follows.T
-    matrix = 0.5 * (matrix + matrix.T)
-    deviations = (math.sqrt(float(np.trace(part))) for part in (matrix[:3, :3], matrix[3:, 3:]))
-    return Covariance(matrix, basis, noise, *deviations)
+    return Covariance.of_pose(matrix, basis, noise)
 
 
 def model_covariance(
-    problem: GeometricProblem[Any], pair: PreparedPair, model: Any, edges: IndexArray, noise: float
+    problem: GeometricProblem[Any],
+    pair: PreparedPair,
+    model: Any,
+    edges: IndexArray,
+    noise: float,
+    shift: FloatArray | None = None,
 ) -> Covariance:
     """Covariance of a model that was refined on the matched candidates `edges` (M,).
 
     It is ``sigma² (J'J)⁻¹ + d d'`` as for a pose; sigma² is the variance of the residuals, or of
-    the `noise` that was estimated from all candidates if that is larger.
+    the `noise` that was estimated from all candidates if that is larger. A standard deviation of
+    the focal length changes the residuals by `shift`, and the model follows.
     """
     chart, parameters = problem.chart, problem.parameters
     if chart is None:
@@ -175,6 +265,9 @@ def model_covariance(
     pull = inverse @ (jacobian.T @ residual.ravel())
     variance = max(float(np.sum(residual**2)) / freedom, noise**2 if noise > 0.0 else 0.0)
     steps = variance * inverse + np.outer(pull, pull)
+    if shift is not None:
+        follows = inverse @ (jacobian.T @ shift.ravel())
+        steps = steps + np.outer(follows, follows)
     errors = derivative(lambda moved: chart.error(pair, moved, model))
     matrix = numbers @ steps @ numbers.T
     error_sd = math.sqrt(max(float(np.trace(errors @ steps @ errors.T)), 0.0))

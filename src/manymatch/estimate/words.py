@@ -42,8 +42,6 @@ COMPARISON_HEADINGS = ("system", "candidates", "inliers", "matches", "rotation Â
 _CLOSE = float(np.cos(np.radians(15.0)))
 _SMALLEST_PART = 0.25
 _NO_TURN_DEG = 0.05
-# A focal length with a larger standard deviation, relative to itself, leaves much of a pose open.
-_VAGUE = 0.1
 # From here on, a turn to the left is nearly one to the right.
 _HALF_TURN_DEG = 179.5
 # What a positive and a negative turn about x (right), y (down) and z (forward) do to the view.
@@ -109,16 +107,10 @@ def focal_sentences(estimate: Estimate, confidence: Confidence | None = None) ->
         return [f"{name} with this pose: {values}."]
     if estimate.focal_determined:
         return [f"{name} found: {values} (from the {images.rsplit(' ', 1)[0]})."]
-    if not _vague(estimate):
+    if not estimate.focal_vague:
         return [f"{name} as given: {values}. The {images} not determine {it} better."]
     only = "and the pose is only as good as that"
     return [f"{name} assumed: {values}. The {images} not determine {it}, {only}."]
-
-
-def _vague(estimate: PoseEstimate) -> bool:
-    """Whether a focal length is known so badly that it leaves much of the pose open."""
-    deviations = zip(estimate.focal_sd_px, estimate.cameras, strict=True)
-    return any(sd > _VAGUE * camera.focal for sd, camera in deviations)
 
 
 def _alternative_sentence(
@@ -339,7 +331,7 @@ def confidence_rows(
     if confidence.problem == "relative":
         rows += _pose_rows(confidence)
     if isinstance(estimate, PoseEstimate) and (focal := focal_texts(estimate)):
-        explained = "assumed, not known" if _vague(estimate) else "as given"
+        explained = "assumed, not known" if estimate.focal_vague else "as given"
         if estimate.focal_determined:
             explained = "found from the images" if _relied_on(confidence) else "with this pose"
         rows.append(("Focal length", " and ".join(focal.values()), explained))
