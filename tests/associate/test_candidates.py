@@ -132,6 +132,7 @@ BAD = [
     ({"size0": (0, 10)}, "size0 must be two positive finite numbers"),
     ({"size1": None, "gms": False}, "size1 must be two positive finite numbers"),
     ({"gms": {"grid": 0}}, r"grid must be an integer in \[2, 256\], got 0"),
+    ({"gms": {"grids": 9}}, r"every key of gms must be one of 'threshold', .*, got 'grids', did"),
 ]
 
 

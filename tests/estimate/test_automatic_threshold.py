@@ -135,6 +135,26 @@ def test_threshold_of_large_images_assumes_reduced_working_size():
     assert solved(graph).threshold_px == LEAST
 
 
+@pytest.mark.parametrize("far", [1e6, 1e13, 1e200])
+def test_one_keypoint_far_outside_does_not_change_the_threshold(far):
+    graph = noisy(41, 0.3).graph
+    points = np.concatenate([graph.points0, [[far, -far]]])
+    edges = np.concatenate([graph.edges, [[len(points) - 1, 0]]])
+    spoilt = manymatch.AssociationGraph(points, graph.points1, edges)
+    estimate = manymatch.estimate_relative_pose(spoilt, K, K, options=AUTO)
+    plain = manymatch.estimate_relative_pose(graph, K, K, options=AUTO)
+    assert estimate.threshold_px == plain.threshold_px
+    assert angle_between(estimate.pose.R, plain.pose.R) < np.radians(1.0)
+
+
+@pytest.mark.parametrize("size", [1e13, 1e100, 1e200])
+def test_keypoints_all_over_space_need_a_threshold(size):
+    graph = noisy(41, 0.3).graph
+    huge = with_graph(graph, points0=size * graph.points0)
+    with pytest.raises(ValueError, match=r"threshold_px must be a number for keypoints that are"):
+        manymatch.estimate_relative_pose(huge, K, K, options=AUTO)
+
+
 def turned_plane(seed, noise):
     """A plane that is turned and shifted, with noise in both images."""
     turn = np.array([[0.98, -0.2, 60.0], [0.2, 0.98, -40.0], [0.0, 0.0, 1.0]])

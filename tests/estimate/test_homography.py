@@ -38,6 +38,9 @@ def test_affine_maps_have_a_third_row_of_zero_zero_one():
     graph, _ = planar_graph(2, affine=True)
     estimate = estimate_homography(graph, options=PLANAR, model="affine")
     assert estimate.homography[2].tolist() == [0.0, 0.0, 1.0]
+    far = with_graph(graph, points0=graph.points0 + 1e13)
+    moved = estimate_homography(far, options=PLANAR, model="affine")
+    assert moved.homography[2].tolist() == [0.0, 0.0, 1.0]
     eight = estimate_homography(graph, options=PLANAR)
     assert estimate.cardinality <= eight.cardinality + 2
     with pytest.raises(ValueError, match="model must be one of 'homography', 'affine'"):

@@ -1,5 +1,7 @@
 """Rigid transforms and similarities: against slow twins, by their symmetries, and without any."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -222,3 +224,16 @@ def test_real_clouds(problem, pair):
     right = graph.points0[estimate.matches[:, 0]]
     off = oracle.mapped(estimate.transform, right) - oracle.mapped(truth, right)
     assert np.sqrt(np.mean(np.sum(off**2, axis=1))) < 4 * voxel
+
+
+@both_problems
+def test_memory_of_assess_grows_with_the_matches(problem):
+    points = np.random.default_rng(3).uniform(0, 5, (20_000, 3))
+    found = ESTIMATORS[problem](AssociationGraph.from_matches(points, points + 1.0), 0.05)
+    assert len(found.matches) == 20_000
+    tracemalloc.start()
+    confidence = manymatch.assess(found)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert confidence.verdict == "solved"
+    assert peak < 100e6

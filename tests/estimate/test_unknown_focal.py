@@ -141,10 +141,55 @@ def test_undetermined_focal_is_reported(kind):
 def test_the_covariance_of_the_pose_has_that_of_the_focal_length():
     graph, _, _ = made(9, 900.0)
     found = estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
-    known = dataclasses.replace(found, focal_sd_px=())
-    more, less = manymatch.assess(found).covariance, manymatch.assess(known).covariance
-    assert np.linalg.eigvalsh(more - less)[0] > -1e-15
-    assert np.trace(more) > 1.001 * np.trace(less)
+    known = dataclasses.replace(found, _pair=found._pair.changed(focals=None))
+    more, less = manymatch.assess(found), manymatch.assess(known)
+    assert more.rotation_sd_deg > 1.1 * less.rotation_sd_deg
+    assert more.translation_sd_deg > 1.1 * less.translation_sd_deg
+    assert more.pose_probability < less.pose_probability + 1e-9
+
+
+def zoomed(seed, n, f1, forward):
+    """Matches of a camera that moves along its axis and zooms, a third of them wrong, and t."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(-a, b, n) for a, b in ((2.2, 2.2), (1.6, 1.6), (-5, 6))])
+    t = np.array([-0.025, 0.01, forward])
+    centre = np.array([499.5, 374.5])
+    x0, x1 = (f * Z[:, :2] / Z[:, 2:] + centre for f, Z in ((1120.0, X), (f1, X + t)))
+    seen = ((x1 > 0) & (x1 < 2 * centre)).all(axis=1)
+    x0, x1 = (x[seen] + 0.5 * rng.normal(size=(seen.sum(), 2)) for x in (x0, x1))
+    wrong = rng.random(len(x1)) < 0.3
+    x1[wrong] = rng.uniform(0, 2 * centre, (wrong.sum(), 2))
+    return AssociationGraph.from_matches(x0, x1), t / np.linalg.norm(t)
+
+
+@pytest.mark.parametrize(
+    ("seed", "n", "f1", "forward"),
+    [(161, 131, 2107.0, 0.93), (488, 98, 1206.0, -0.93), (559, 79, 1833.0, 0.93)],
+)
+def test_a_zoom_that_can_be_taken_for_motion_is_no_certain_pose(seed, n, f1, forward):
+    graph, t = zoomed(seed, n, f1, forward)
+    unknown = Camera.unknown(1000, 750)
+    estimate = estimate_relative_pose(graph, unknown, unknown, shared_focal=False)
+    assert estimate.pose.t @ t < -0.99  # the direction is the opposite of the true one
+    confidence = manymatch.assess(estimate)
+    assert confidence.pose_probability < 0.85
+    assert confidence.rotation_probability > 0.9
+    assert confidence.verdict == "likely"
+    assert "the images leave the focal lengths open" in confidence.reason
+    assert confidence.translation_sd_deg > 45.0
+    known = [Camera.unknown(1000, 750).with_focal(f) for f in (1120.0, f1)]
+    right = estimate_relative_pose(graph, *known)
+    assert right.pose.t @ t > 0.99
+    assert manymatch.assess(right).translation_sd_deg < 5.0
+
+
+def test_good_prior_does_not_lower_the_verdict():
+    graph, _, _ = made(9, 900.0, t=(1.0, 0.0, 0.0), R=np.eye(3))
+    exif = Camera.unknown(*SIZE, 900.0, 0.025)
+    estimate = estimate_relative_pose(graph, exif, exif)
+    assert not estimate.focal_determined
+    assert not estimate.focal_vague
+    assert manymatch.assess(estimate).verdict == "solved"
 
 
 def test_undetermined_focal_falls_back_to_prior():

@@ -319,6 +319,7 @@ def test_intrinsics_by_name_or_in_a_row():
         ([-520.0, 510.0, 320.0, 240.0], "positive focal length fx"),
         (np.eye(4), "a 3x3 matrix"),
         (np.eye(4).tolist(), "a 3x3 matrix"),
+        (None, "Camera.unknown(width, height) if the focal length is not known, got None"),
     ):
         with pytest.raises(ValueError, match=r"^camera0 must be ") as error:
             as_camera(bad, "camera0")

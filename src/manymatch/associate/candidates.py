@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 _PANEL = "Association"
+_FILTER_ARGUMENTS = tuple(inspect.signature(gms_filter).parameters)[3:]
 #: The `Association.matcher` that is not a pair matcher: nearest neighbours of descriptors.
 NEAREST = "nearest"
 
@@ -276,6 +278,8 @@ def candidates(
     pixels0 = _keypoints(points0, desc0, owners0, "0")
     pixels1 = _keypoints(points1, desc1, owners1, "1")
     filter_arguments = gms if isinstance(gms, Mapping) else {}
+    for name in filter_arguments:
+        choice(name, "every key of gms", _FILTER_ARGUMENTS)
     wanted = True if isinstance(gms, Mapping) else gms
     decided = Association(k, operator, max_edges).for_method(checked_method(method))
     if wanted is not None:

@@ -149,7 +149,8 @@ class Frame:
         out[:2, 2] = self.centre[1]
         H = out @ H @ self.matrix(0)
         norm = np.linalg.norm(H)
-        return np.asarray(H / (H[2, 2] if abs(H[2, 2]) > _ZERO * norm else norm))
+        affine = not H[2, :2].any()
+        return np.asarray(H / (H[2, 2] if affine or abs(H[2, 2]) > _ZERO * norm else norm))
 
 
 def homogeneous(points: FloatArray) -> FloatArray:

@@ -44,6 +44,8 @@ E_co = TypeVar("E_co", bound=Estimate, covariant=True)
 _SMALLEST_IMAGE, _ENLARGED_SPAN = 32.0, 1000.0
 # Longest edge of the images in which most features are found.
 _WORKING_EDGE = 1024.0
+# Keypoints farther from the median than this many distances of the quartiles are not in the image.
+_FAR_QUARTILES = 8.0
 # Candidates at these distances, in thresholds, tell how many agree by chance.
 _RING = (2.0, 5.0)
 # Chances of a level are mixed with those of all levels, which have the weight of this many inliers.
@@ -116,9 +118,15 @@ class PreparedPair:
         self.frame, self.parameters = frame, parameters
         chosen = options.threshold_px if threshold is None else threshold
         if isinstance(chosen, str):  # a pixel of the images in which the keypoints were found
-            chosen = max(_span(graph.points0, graph.points1) / _WORKING_EDGE, 1.0)
+            extent = max(_extent(graph.points0), _extent(graph.points1))
+            chosen = max(extent / _WORKING_EDGE, 1.0)
             if working_scale is not None:
                 chosen = float(1.0 / np.mean(np.asarray(working_scale, dtype=np.float64)))
+            elif extent > LARGEST_COORDINATE:
+                raise ValueError(
+                    f"{where}options.threshold_px must be a number for keypoints that are spread "
+                    f'over more than {LARGEST_COORDINATE:g} pixels, got "auto" and {extent:.3g}'
+                )
         self.threshold_px = float(chosen)
         self.eps = unit * self.threshold_px
         self.edges: NDArray[np.int32] = np.ascontiguousarray(graph.edges, dtype=np.int32)
@@ -165,6 +173,16 @@ class PreparedPair:
 def _span(*both: FloatArray) -> float:
     """Largest extent of the points of either side along an axis."""
     return max((float(np.ptp(points, axis=0).max()) for points in both if len(points)), default=0.0)
+
+
+def _extent(points: FloatArray) -> float:
+    """Extent of points along an axis without the few that are far from all others."""
+    if not len(points):
+        return 0.0
+    low, middle, high = 0.5 * np.quantile(points, (0.25, 0.5, 0.75), axis=0, method="nearest")
+    reach = _FAR_QUARTILES * float((high - low).max())
+    near = (np.abs(0.5 * points - middle) <= reach).all(axis=1)
+    return 2.0 * _span(0.5 * points[near] if reach > 0.0 else 0.5 * points)
 
 
 @dataclasses.dataclass(frozen=True)

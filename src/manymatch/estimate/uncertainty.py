@@ -179,7 +179,7 @@ def over_focals(
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     poses = [HeldPose(float(w), *one) for w, one in zip(weights, held, strict=True)]
-    total = np.tensordot(weights, np.stack(moments), axis=1)
+    total = np.asarray(np.einsum("k,kij->ij", weights, np.stack(moments)))
     return poses, Covariance.of_pose(total, spread.basis, noise)
 
 
@@ -270,7 +270,7 @@ def model_covariance(
         steps = steps + np.outer(follows, follows)
     errors = derivative(lambda moved: chart.error(pair, moved, model))
     matrix = numbers @ steps @ numbers.T
-    error_sd = math.sqrt(max(float(np.trace(errors @ steps @ errors.T)), 0.0))
+    error_sd = math.sqrt(max(float(np.sum((errors @ steps) * errors)), 0.0))
     return Covariance(0.5 * (matrix + matrix.T), error_sd=error_sd)
 
 

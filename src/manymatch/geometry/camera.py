@@ -377,6 +377,9 @@ def as_camera(value: Any, name: str) -> Camera:
     """
     if isinstance(value, Camera):
         return value
+    if value is None:
+        want = f"{_ACCEPTED}; Camera.unknown(width, height) if the focal length is not known"
+        raise ValueError(f"{name} must be {want}, got None")
     try:
         if isinstance(value, Mapping):
             if "fx" in value:
