@@ -173,8 +173,15 @@ def test_long_names_do_not_end_a_batch(pairs, tmp_path, letter):
     assert len(list((tmp_path / "out" / "matches").iterdir())) == 2
 
 
-@pytest.mark.parametrize("fault", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
-@pytest.mark.parametrize("times", [1, 1000])
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), 1),
+        (MemoryError(), 1000),
+        (RuntimeError("can't allocate lock"), 1000),
+        (ImportError("libhdf5.so: failed to map segment from shared object"), 1),
+    ],
+)
 def test_fault_of_the_machine_is_no_row(pairs, done, tmp_path, monkeypatch, fault, times):
     """Its block is done again when all others are done; the next call repairs what is left."""
     from manymatch.io.files import open_regular

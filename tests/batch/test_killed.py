@@ -217,3 +217,17 @@ def test_second_ctrl_c_is_as_usual(pair_list, tmp_path):
     assert not isinstance(caught.value, RunInterrupted)
     assert 2 <= len(finished(tmp_path)) < BLOCKS
     assert not (tmp_path / "pairs.csv").exists()
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.03, 0.3])
+def test_five_ctrl_c_are_one_sentence(pair_list, tmp_path, pause):
+    with running(pair_list, "--out", tmp_path, "--block", BLOCK, *WITH_MATCHES) as process:
+        wait_for(process, tmp_path, 3)
+        for _ in range(5):
+            process.send_signal(signal.SIGINT)
+            time.sleep(pause)
+        _, errors = process.communicate(timeout=HANGS_S)
+    assert process.returncode == 130
+    said = [line for line in errors.splitlines() if "pairs: " not in line]
+    assert len(said) == 1, errors
+    assert said[0].startswith("manymatch: stopped")

@@ -21,6 +21,7 @@ from typer.completion import (  # type: ignore[attr-defined]
 from typer.core import TyperCommand, TyperGroup
 
 from manymatch._validate import choice, suggest
+from manymatch.cli import console
 from manymatch.cli.console import UsageError, clean_exit, print_plain
 from manymatch.io.remote import located
 
@@ -207,4 +208,5 @@ def main() -> None:
         # A shell asks for the next word; an error would be written into the line being typed.
         completion_init()
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    console.run_as_process = True
     app(prog_name="manymatch")

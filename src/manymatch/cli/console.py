@@ -8,7 +8,9 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self
 
@@ -150,6 +152,10 @@ def working(what: str, *, quiet: bool = False) -> Iterator[None]:
         yield
 
 
+#: Whether this process ends with the command.
+run_as_process = False
+
+
 @contextlib.contextmanager
 def clean_exit() -> Iterator[None]:
     """Turn errors of the user into one sentence and an exit code; every command runs in it.
@@ -174,10 +180,13 @@ def clean_exit() -> Iterator[None]:
         print_error(f"there is not enough memory{': ' if str(error) else ''}{error}")
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt as stop:
+        if run_as_process:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # one answer to several Ctrl-C
         finished, total = getattr(stop, "finished", 0), getattr(stop, "total", None)
         so_far = "" if total is None else f" with {finished:,} of {count(total, 'pair')} finished"
         print_error(f"stopped{so_far}{'.' if total is None else '; the same command continues.'}")
-        if getattr(stop, "busy", False):
+        names = [thread.name for thread in threading.enumerate()]
+        if getattr(stop, "busy", any(name.startswith("manymatch") for name in names)):
             # An ordinary exit would wait for pairs in work; finished ones are on the disk.
             sys.stdout.flush()
             sys.stderr.flush()

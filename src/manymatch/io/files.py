@@ -56,6 +56,12 @@ _SPECIAL = {"d": "a folder", "p": "a FIFO", "s": "a socket", "c": "a device", "b
 _ABANDONED = 3600.0
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 _OPENCV_NO_MEMORY = -4
+# What Python, the linker, torch and HDF5 say.
+_NO_MEMORY = re.compile(
+    r"(can't|cannot|failed to|unable to) (allocate|start new thread|map segment)"
+    r"|not enough memory|out of memory|memory allocation failed",
+    re.IGNORECASE,
+)
 _LONGEST_REASON = 300
 # tomllib takes time and memory with the square of the dots of a key, and of some texts.
 _LONGEST_TOML, _MOST_DOTS = 50_000, 100
@@ -123,8 +129,10 @@ def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error is a lack of memory, for which OpenCV and torch have their own."""
+    """Tell whether an error is a lack of memory, for which libraries have their own errors."""
     kind = type(error)
+    if isinstance(error, RuntimeError | ImportError) and _NO_MEMORY.search(str(error)):
+        return True
     if kind is SystemError and error.__cause__ is not None:  # of a function in C
         return out_of_memory(error.__cause__)
     opencv = kind.__module__ == "cv2" and getattr(error, "code", None) == _OPENCV_NO_MEMORY
