@@ -18,7 +18,7 @@ from manymatch.io import read_matches_npz
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
-from tests.support.small_batch import CONFIG, FOCAL, K, content, rows
+from tests.support.small_batch import CONFIG, FOCAL, K, assert_same, rows
 from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.synthetic_images import make_images
 
@@ -102,7 +102,7 @@ def test_parquet_table_equals_csv_table(done):
 
 def test_number_of_workers_does_not_change_the_bytes(done, pairs, tmp_path):
     run_batch(pairs, None, tmp_path, CONFIG, workers=3, formats=["npz"])
-    assert content(tmp_path) == content(done[0])
+    assert_same(tmp_path, done[0])
 
 
 def test_limits_one_after_another_give_the_same_table(done, pairs, tmp_path):
@@ -205,27 +205,70 @@ def test_fault_of_the_machine_is_no_row(pairs, done, tmp_path, monkeypatch, faul
             # The tables have the others.
             assert len(rows(tmp_path)) == len(pairs) - 6
     run_batch(pairs, None, tmp_path, CONFIG, workers=1, formats=["npz"])
-    assert content(tmp_path) == content(done[0])
+    assert_same(tmp_path, done[0])
 
 
-def test_every_flipped_bit_of_a_part_is_noticed(done, pairs, tmp_path):
-    """60 flips, spread over parts with rows and matches: none reaches a table or a file."""
-    whole, copy = content(done[0]), tmp_path / "copy"
+def test_flipped_bits_reach_neither_tables_nor_files(done, pairs, tmp_path):
+    """One bit of each of twenty parts, each at another place."""
+    copy = tmp_path / "copy"
     shutil.copytree(done[0], copy)
-    for flip, share in enumerate(np.linspace(0, 1, 60)):
-        path = copy / "parts" / f"{flip % 20:06d}.parquet"
+    for block, share in enumerate(np.linspace(0, 1, 20)):
+        path = copy / "parts" / f"{block:06d}.parquet"
         damaged = bytearray(path.read_bytes())
-        damaged[int(share * (len(damaged) - 1))] ^= 1 << flip % 8
+        damaged[int(share * (len(damaged) - 1))] ^= 1 << block % 8
         path.write_bytes(damaged)
-        if flip % 20 == 19:
-            with pytest.raises(ValueError, match="its checksum does not fit its content"):
-                read_matches(copy)
-            summary = run_batch(pairs, None, copy, CONFIG, formats=["npz"])
-            assert summary.finished == len(pairs)
-            assert sum("is done again" in note for note in summary.notes) == 20
-            for aside in (copy / "parts").glob("*.damaged"):
-                aside.unlink()
-            assert content(copy) == whole
+    with pytest.raises(ValueError, match="its checksum does not fit its content"):
+        read_matches(copy)
+    summary = run_batch(pairs, None, copy, CONFIG, formats=["npz"])
+    assert (summary.finished, summary.computed) == (len(pairs), 20)
+    assert sum("is done again" in note for note in summary.notes) == 20
+    for aside in (copy / "parts").glob("*.damaged"):
+        aside.unlink()
+    assert_same(copy, done[0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run.json", "pairs.csv", "pairs.parquet", "summary.json", "parts", "times", "matches",
+     "parts/000000.parquet", "times/parts-000000.csv", "features.h5", "matches.h5", "database.db",
+     "colmap/deep", "index.html", "pictures", "parts-0123456789ab"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["file", "folder", "nothing"])
+def test_links_in_the_folder_are_refused(pairs, tmp_path, name, kind):
+    victim, link = tmp_path / "victim", tmp_path / "out" / name
+    if kind == "file":
+        victim.write_bytes(b"precious")
+    elif kind == "folder":
+        victim.mkdir()
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=f"folder of a run must have no links, got '.*/{name}'"):
+        run_batch(pairs, None, tmp_path / "out", CONFIG, limit=1, formats=["npz"])
+    with pytest.raises(ValueError, match="folder of a run must have no links"):
+        read_matches(tmp_path / "out")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert kind != "file" or victim.read_bytes() == b"precious"
+
+
+def test_link_to_the_folder_itself_is_followed(pairs, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    assert run_batch(pairs, None, tmp_path / "out", CONFIG, limit=1).finished == 1
+    assert (tmp_path / "disk" / "pairs.csv").exists()
+
+
+def test_missing_parts_of_a_finished_batch_are_told(done, pairs, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(done[0], copy)
+    for block in (3, 8):
+        (copy / "parts" / f"{block:06d}.parquet").unlink()
+    with pytest.raises(ValueError, match=r"\(its parts have 19 of 21 finished pairs;"):
+        read_matches(copy)
+    summary = run_batch(pairs, None, copy, CONFIG, formats=["npz"])
+    assert summary.computed == 2
+    assert summary.notes[0].startswith("Parts of 2 finished pairs are missing in")
+    assert_same(copy, done[0])
 
 
 def test_spreadsheets_do_not_run_names_as_formulas(pairs, tmp_path):

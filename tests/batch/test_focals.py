@@ -24,7 +24,7 @@ from manymatch.batch.focals import (
 )
 from manymatch.batch.parts import RunInterrupted
 from manymatch.io.pairs import exhaustive_pairs
-from tests.support.small_batch import CONFIG, content, rows
+from tests.support.small_batch import CONFIG, assert_same, rows
 from tests.support.synthetic_images import make_images
 
 WIDE, UPRIGHT = Camera.unknown(640, 480), Camera.unknown(480, 640)
@@ -283,7 +283,7 @@ def test_shards_share_focal_lengths(listed, tmp_path):
         for number in (1, 2, 3):
             shutil.copytree(tmp_path / f"{number}", joined, dirs_exist_ok=True)
     assert run_batch(listed, None, joined, CONFIG, **how).computed == 0
-    assert content(joined) == content(whole)
+    assert_same(joined, whole)
 
 
 @pytest.mark.usefixtures("determined")
@@ -300,7 +300,7 @@ def test_interrupted_second_pass_is_continued(listed, tmp_path):
         )
     summary = run_batch(listed, None, tmp_path / "parts", CONFIG, workers=1, camera_per="all")
     assert 0 < summary.computed < len(listed)
-    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+    assert_same(tmp_path / "parts", tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("determined")

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from manymatch.batch.parts import (
@@ -84,7 +85,7 @@ def test_folder_of_other_settings_is_refused(tmp_path, changed, sentence):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("run.json", b"{", "out must have a whole run.json"),
+        ("run.json", b"{", "a run must have a whole run.json, got .* remove it and run the same"),
         ("run.json", b"[]", "there is no format"),
         ("journal.jsonl", b"", "the folder holds results of an earlier version"),
     ],
@@ -96,13 +97,20 @@ def test_folder_that_is_no_run_is_refused(tmp_path, name, content, sentence):
     assert read_run(tmp_path / "empty") is None
 
 
-def test_every_flipped_bit_is_noticed_and_its_block_done_again(tmp_path):
+def flipped(whole, number):
+    """Copies of a file, each with one other bit flipped."""
+    for bit in np.linspace(0, 8 * len(whole) - 1, number).astype(int):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        yield bytes(damaged)
+
+
+def test_none_of_200_flipped_bits_changes_a_row(tmp_path):
+    """Those of a part are noticed, and its block is done again."""
     run, do_block = squares(tmp_path)
     run_blocks(run.sizes(run.missing()), do_block)
     whole = run.path(1).read_bytes()
-    for bit in range(0, 8 * len(whole), 37):
-        damaged = bytearray(whole)
-        damaged[bit // 8] ^= 1 << bit % 8
+    for damaged in flipped(whole, 200):
         run.path(1).write_bytes(damaged)
         with pytest.raises(DamagedPart):
             run.read(1)
@@ -110,9 +118,24 @@ def test_every_flipped_bit_is_noticed_and_its_block_done_again(tmp_path):
     assert run.missing() == [1]
     (note,) = run.notes
     assert "parts/000001.parquet: its checksum does not fit" in note
-    assert (run.parts / "000001.damaged").read_bytes() == bytes(damaged)
+    assert (run.parts / "000001.damaged").read_bytes() == damaged
     run_blocks(run.sizes(run.missing()), do_block)
     assert run.path(1).read_bytes() == whole
+
+
+def test_none_of_200_flipped_bits_changes_the_settings(tmp_path):
+    finished(tmp_path)
+    path, known, refused = tmp_path / "run.json", read_run(tmp_path), 0
+    for damaged in flipped(path.read_bytes(), 200):
+        path.write_bytes(damaged)
+        try:
+            found = read_run(tmp_path)
+        except ValueError as error:
+            assert "a run must have a whole run.json, got" in str(error)  # noqa: PT017
+            refused += 1
+        else:
+            assert {name: found[name] for name in known} == known
+    assert refused > 150
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, -1])

@@ -22,6 +22,7 @@ from manymatch.batch.outputs import (
     checked_formats,
     columns,
     count_reasons,
+    earlier_rows,
     rows_in_order,
     write_json,
     write_outputs,
@@ -255,6 +256,12 @@ class _Batch:
     def execute(self, formats: Sequence[str], start: float, *, retry_errors: bool) -> BatchSummary:
         """Do the missing blocks, of the second pass as well, then write tables and files."""
         first, again = self._open("parts"), list[int]()
+        lost = earlier_rows(self.folder) - sum(first.sizes(first.finished()).values())
+        if lost > 0:
+            self.notes.append(
+                f"Parts of {count(lost, 'finished pair')} are missing in {str(self.folder)!r}; "
+                "their blocks are done again."
+            )
         if retry_errors:
             there = sorted(set(self.own).intersection(first.finished()))
             tables = first.tables(("verdict",), there)

@@ -31,7 +31,7 @@ from manymatch.batch.work import (
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.io.colmap_matches import check_mirrored
-from manymatch.io.files import as_path, make_folder, whole_file, write_text
+from manymatch.io.files import as_path, make_folder, read_text, whole_file, write_text
 from manymatch.io.image import stored_orientation
 from manymatch.io.matches import PairMatches, alternatives_of
 from manymatch.io.pair_writer import ImageRecord
@@ -140,6 +140,15 @@ def write_tables(
     return files
 
 
+def earlier_rows(folder: Path) -> int:
+    """Return how many pairs were finished when the tables of a batch were last written."""
+    try:
+        found = json.loads(read_text(folder / "summary.json", "a summary"))["finished"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return 0
+    return found if isinstance(found, int) else 0
+
+
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write a JSON document for people and machines."""
     write_text(path, f"{json.dumps(record, indent=2, allow_nan=False)}\n")
@@ -217,8 +226,10 @@ class MatchStore:
         self._common, self._part = common, functools.lru_cache(_HELD)(run.read)
         empty = arrow.schema({"index": "int64", "name0": "string", "name1": "string"})
         found, places = [empty.empty_table()], [np.zeros((0, 2), dtype=np.int64)]
+        self.rows = 0
         for block in run.finished():
             table = run.read(block, ("index", "name0", "name1", "verdict"))
+            self.rows += len(table)
             tried = np.flatnonzero(np.array(table["verdict"].to_pylist()) != ERROR)
             found.append(table.take(tried).select(empty.names))
             places.append(np.column_stack([np.full(len(tried), block), tried]))
@@ -343,7 +354,13 @@ def read_matches(path: object) -> MatchStore:
         if not isinstance(known.get(name), kind):
             raise refusal(f"{RUN}: {name!r}", want, known.get(name))
     kept = columns(known.get("with_rank_one") is True, matches=True)
-    return MatchStore(Run(folder, known, None, kept, known["parts"]), known["provenance"])
+    store = MatchStore(Run(folder, known, None, kept, known["parts"]), known["provenance"])
+    if store.rows < (finished := earlier_rows(folder)):
+        raise ValueError(
+            f"path must be a whole batch, got {str(folder)!r} (its parts have {store.rows:,} of "
+            f"{count(finished, 'finished pair')}; the command that made it does the others again)"
+        )
+    return store
 
 
 # --------------------------------------------------------------------------------- formats

@@ -21,6 +21,7 @@ import hashlib
 import importlib
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -51,6 +52,11 @@ FORMAT = 6
 RUN = "run.json"
 
 _EARLIER = "journal.jsonl"
+# Files and folders of runs of any kind.
+_OURS = re.compile(
+    r"run\.json|parts.*|times|matches|colmap|pictures|pairs\.(csv|parquet)|summary\.json"
+    r"|(features|matches)\.h5|database\.db|index\.html"
+)
 _PART = re.compile(r"(\d{6,})\.parquet")
 # The checksum of a whole file, eight digits, follows this key and two bytes in its last bytes.
 _CRC, _GAP, _NO_CRC = b"manymatch.crc32", 2, b"00000000"
@@ -277,10 +283,11 @@ def open_run(
     """
     check_run(folder, header)
     run = Run(folder, header, blocks, columns, name)
-    wanted = {"format": FORMAT, "digest": run.digest, **header, **(more or {})}
-    if read_run(folder) != json.loads(_json(wanted)):
+    wanted = json.loads(_json({"format": FORMAT, "digest": run.digest, **header, **(more or {})}))
+    if read_run(folder) != wanted:
         files.make_folder(folder)
-        files.write_text(folder / RUN, f"{_json(wanted, indent=2)}\n")
+        sealed = {**wanted, "checksum": zlib.crc32(_json(wanted).encode())}
+        files.write_text(folder / RUN, f"{_json(sealed, indent=2)}\n")
     files.make_folder(run.parts)
     for path in () if is_remote(run.parts) else run.parts.glob(".*.tmp"):
         with contextlib.suppress(FileNotFoundError):
@@ -291,16 +298,36 @@ def open_run(
 
 def read_run(folder: Path) -> dict[str, Any] | None:
     """Read ``run.json``; None if the folder holds no run."""
+    _refuse_links(folder)
     if not (folder / RUN).exists():
         return None
-    wrong = f"out must have a whole {RUN}, got {str(folder / RUN)!r}"
     try:
         found = json.loads(files.read_text(folder / RUN, "the settings of a run"))
+        if not isinstance(found, dict) or "format" not in found:
+            raise ValueError("there is no format")  # noqa: TRY301 - one sentence for all
+        if found.pop("checksum", None) not in (None, zlib.crc32(_json(found).encode())):
+            raise ValueError("its checksum does not fit its content")  # noqa: TRY301
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{wrong} ({error})") from error
-    if not isinstance(found, dict) or "format" not in found:
-        raise ValueError(f"{wrong} (there is no format)")
+        raise ValueError(
+            f"a run must have a whole {RUN}, got {str(folder / RUN)!r} ({error}); remove it and "
+            "run the same command again, which keeps the parts that fit"
+        ) from error
     return found
+
+
+def _refuse_links(folder: Path) -> None:
+    """Refuse a folder with links at names that a run reads or writes: they may lead anywhere."""
+    if is_remote(folder) or not folder.is_dir():
+        return
+    with os.scandir(folder) as entries:
+        waiting = [entry for entry in entries if _OURS.fullmatch(entry.name)]
+    while waiting:
+        entry = waiting.pop()
+        if entry.is_symlink():
+            raise ValueError(f"the folder of a run must have no links, got {entry.path!r}")
+        if entry.is_dir(follow_symlinks=False):
+            with os.scandir(entry.path) as entries:
+                waiting.extend(entries)
 
 
 def check_run(folder: Path, header: Mapping[str, Any]) -> None:
