@@ -77,6 +77,9 @@ FILES = {
     "graph.csv": (lambda path: write_associations_csv(GRAPH, path), read_associations_csv, False),
     "pose.json": (lambda path: write_pose_json(path, POSE), read_pose_json, False),
     "cameras.bin": (lambda path: path.write_bytes(ONE + CAMERA), read_cameras, True),
+    "cameras.txt": (lambda path: path.write_text("1 PINHOLE 4 4 5 6 2 2\n"), read_cameras, False),
+    "images.txt": (
+        lambda path: path.write_text("1 1 0 0 0 0 0 0 1 a.jpg\n1 2 -1\n"), read_images, False),
     "images.bin": (lambda path: path.write_bytes(ONE + IMAGE), read_images, True),
     "database.db": (database, lambda path: read_colmap_database(path, "a", "b"), False),
     "hloc.h5": (

@@ -13,7 +13,7 @@ import os
 import re
 import struct
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from manymatch.io import files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from typing import Any, BinaryIO
+    from typing import BinaryIO
 
     from manymatch.io.files import PathLike
 
@@ -34,26 +34,15 @@ IMAGES = "a COLMAP model folder, images.txt or images.bin"
 SUFFIXES = (".bin", ".txt")
 
 #: Number of parameters of COLMAP's camera models, in the order of their numbers in binary files.
-NUM_PARAMS = {
-    "SIMPLE_PINHOLE": 3,
-    "PINHOLE": 4,
-    "SIMPLE_RADIAL": 4,
-    "RADIAL": 5,
-    "OPENCV": 8,
-    "OPENCV_FISHEYE": 8,
-    "FULL_OPENCV": 12,
-    "FOV": 5,
-    "SIMPLE_RADIAL_FISHEYE": 4,
-    "RADIAL_FISHEYE": 5,
-    "THIN_PRISM_FISHEYE": 12,
-    "RAD_TAN_THIN_PRISM_FISHEYE": 16,
-    "SIMPLE_DIVISION": 4,
-    "DIVISION": 5,
-    "SIMPLE_FISHEYE": 3,
-    "FISHEYE": 4,
-    "EUCM": 6,
-    "EQUIRECTANGULAR": 2,
-}
+NUM_PARAMS = dict(
+    (
+        *(("SIMPLE_PINHOLE", 3), ("PINHOLE", 4), ("SIMPLE_RADIAL", 4), ("RADIAL", 5)),
+        *(("OPENCV", 8), ("OPENCV_FISHEYE", 8), ("FULL_OPENCV", 12), ("FOV", 5)),
+        *(("SIMPLE_RADIAL_FISHEYE", 4), ("RADIAL_FISHEYE", 5), ("THIN_PRISM_FISHEYE", 12)),
+        *(("RAD_TAN_THIN_PRISM_FISHEYE", 16), ("SIMPLE_DIVISION", 4), ("DIVISION", 5)),
+        *(("SIMPLE_FISHEYE", 3), ("FISHEYE", 4), ("EUCM", 6), ("EQUIRECTANGULAR", 2)),
+    )
+)
 _MODEL_NAMES = tuple(NUM_PARAMS)
 
 # Layouts of binary files; a point is x, y and the number of its 3D point.
@@ -66,18 +55,10 @@ _IMAGE_LINE = "IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME"
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class ColmapImage:
-    """One image of a COLMAP model.
+    """One image of a COLMAP model: its path below the folder of images, its camera and its pose.
 
-    Attributes
-    ----------
-    name : str
-        Path of the image below the model's folder of images.
-    camera_id : int
-        Its camera in the same model.
-    R : (3, 3) float64 ndarray
-        Rotation from world to camera coordinates, ``x_camera = R @ x_world + t``; read-only.
-    t : (3,) float64 ndarray
-        Translation, in the model's unit of length; read-only.
+    R (3, 3) and t (3,), in the model's unit of length, map world to camera coordinates,
+    ``x_camera = R @ x_world + t``; both are read-only.
     """
 
     name: str
@@ -95,18 +76,10 @@ class FoundCamera(NamedTuple):
 
 
 def read_cameras(path: PathLike) -> dict[int, Camera]:
-    """Read all cameras of a COLMAP model.
+    """Read all cameras of a COLMAP model, by camera id.
 
-    Parameters
-    ----------
-    path
-        A model folder, in which ``cameras.bin`` goes before ``cameras.txt``, or one such file.
-
-    Returns
-    -------
-    dict of int to Camera
-        By camera id, in pixels with the centre of the top-left one at (0, 0). A size of 0 becomes
-        None.
+    `path` is a model folder, in which ``cameras.bin`` goes before ``cameras.txt``, or one such
+    file. Pixels have the centre of the top-left one at (0, 0). A size of 0 becomes None.
     """
     source = model_file(path, "cameras", CAMERAS)
     return {key: _to_camera(key, values, source) for key, values in _cameras(source).items()}
@@ -119,19 +92,12 @@ def check_cameras(path: PathLike) -> None:
 
 
 def read_images(path: PathLike) -> dict[str, ColmapImage]:
-    """Read names, camera ids and poses of all images of a COLMAP model.
+    """Read names, camera ids and poses of all images of a COLMAP model, by name.
 
-    Parameters
-    ----------
-    path
-        A model folder, in which ``images.bin`` goes before ``images.txt``, or one such file.
-
-    Returns
-    -------
-    dict of str to ColmapImage
-        By name, in the order of the file. For the pose between two of them see `relative_pose`.
+    `path` is a model folder, in which ``images.bin`` goes before ``images.txt``, or one such file.
+    For the pose between two images see `relative_pose`.
     """
-    return _images(model_file(path, "images", IMAGES))
+    return _records(model_file(path, "images", IMAGES), "image", IMAGES)
 
 
 def relative_pose(image0: ColmapImage, image1: ColmapImage) -> RelativePose:
@@ -146,14 +112,9 @@ def relative_pose(image0: ColmapImage, image1: ColmapImage) -> RelativePose:
 def camera_of_image(path: PathLike, image_name: PathLike) -> Camera:
     """Look up the camera of one image of a COLMAP model.
 
-    Parameters
-    ----------
-    path
-        A model folder, or its ``cameras.txt`` or ``cameras.bin`` beside which the images file is.
-    image_name
-        Path of the image. Taken is the image of the model with exactly this name; else the one
-        whose name, folders included, this path ends with; else the only one with the same file
-        name in any folder.
+    `path` is a model folder, or its ``cameras.txt`` or ``cameras.bin`` beside which the images file
+    is. Taken is the image of the model with exactly the name `image_name`; else the one whose name,
+    folders included, this path ends with; else the only one with the same file name in any folder.
     """
     source = model_file(path, "cameras", CAMERAS)
     return _camera_by_name(source, _cameras(source), str(image_name)).camera
@@ -162,10 +123,7 @@ def camera_of_image(path: PathLike, image_name: PathLike) -> Camera:
 def find_camera(path: PathLike, image_name: PathLike | None) -> FoundCamera:
     """Take the only camera of a model or, where it has several, that of an image.
 
-    Parameters
-    ----------
-    path, image_name
-        As in `camera_of_image`; None if the image has no name.
+    The arguments are those of `camera_of_image`; None if the image has no name.
     """
     source = model_file(path, "cameras", CAMERAS)
     cameras = _cameras(source)
@@ -211,7 +169,7 @@ def model_file(path: object, kind: str, want: str) -> Path:
 def _images_once(source: Path, modified_ns: int, size: int) -> dict[str, ColmapImage]:
     """Read a file once until it changes: many pairs look into one model."""
     del modified_ns, size
-    return _images(source)
+    return _records(source, "image", IMAGES)
 
 
 def _camera_by_name(source: Path, cameras: Mapping[int, Any], image_name: str) -> FoundCamera:
@@ -249,12 +207,7 @@ def _find_name(names: Collection[str], image_name: str) -> str:
 
 def _records(source: Path, kind: str, want: str) -> dict[Any, Any]:
     """Read the records of a file by their key."""
-    binary = source.suffix == ".bin"
-    reader = {
-        "camera": _cameras_binary if binary else _cameras_text,
-        "image": _images_binary if binary else _images_text,
-    }[kind]
-    records: dict[Any, Any] = {}
+    reader, records = _READERS[kind, source.suffix], dict[Any, Any]()
     wrong = (OSError, ValueError, MemoryError, OverflowError)
     with files.reading(source, want, *wrong), files.open_regular(source) as file:
         for key, record in reader(file):
@@ -271,11 +224,6 @@ def _records(source: Path, kind: str, want: str) -> dict[Any, Any]:
 def _cameras(source: Path) -> dict[int, dict[str, Any]]:
     """Read the cameras of a file by id, without looking at their parameters."""
     return _records(source, "camera", CAMERAS)
-
-
-def _images(source: Path) -> dict[str, ColmapImage]:
-    """Read the images of a file by name."""
-    return _records(source, "image", IMAGES)
 
 
 def _to_camera(camera_id: int, values: dict[str, Any], source: Path) -> Camera:
@@ -394,3 +342,11 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
 def _content(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Skip empty lines and comments."""
     return ((number, line) for number, line in lines if line and not line.startswith("#"))
+
+
+_READERS = {
+    ("camera", ".bin"): _cameras_binary,
+    ("camera", ".txt"): _cameras_text,
+    ("image", ".bin"): _images_binary,
+    ("image", ".txt"): _images_text,
+}

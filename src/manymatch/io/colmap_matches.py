@@ -102,16 +102,9 @@ def write_colmap_features(folder: PathLike, name: str, points: ArrayLike) -> Pat
     The file, which is returned, is ``<folder>/<name>.txt``, where COLMAP looks for it: a line
     ``N 128``, then one line ``x y scale orientation`` and 128 descriptor entries per keypoint. The
     scale is 1, the orientation and the descriptor 0. COLMAP has the centre of the top-left pixel at
-    (0.5, 0.5), so half a pixel is added to x and y here.
-
-    Parameters
-    ----------
-    folder
-        An existing folder; folders in the name are made.
-    name
-        Name of the image as in COLMAP's database: its path below the folder of images.
-    points : (N, 2) array_like
-        Keypoints in pixels; the centre of the top-left one is (0, 0).
+    (0.5, 0.5), so half a pixel is added to x and y here: `points` are (N, 2) pixels with the centre
+    of the top-left one at (0, 0). `folder` exists; folders in `name`, the path of the image below
+    the folder of images, are made.
     """
     pixels = float_array(points, "points", "an (N, 2) array of pixels", (None, 2))
     rest = " 1 0" + " 0" * _DESCRIPTOR_SIZE
@@ -285,22 +278,12 @@ def _closed(temporary: Path, path: Path) -> Iterator[None]:
 
 
 def read_colmap_database(path: PathLike, name0: str, name1: str) -> AssociationGraph:
-    """Read the matches of one pair of images from a COLMAP database, without COLMAP.
+    """Read the matches of one pair of images from a database of any version of COLMAP.
 
-    Parameters
-    ----------
-    path
-        The database, of any version of COLMAP.
-    name0, name1
-        Names of the images: paths below the folder of images. The pair may be stored in either
-        order.
-
-    Returns
-    -------
-    AssociationGraph
-        The matches before geometric verification, in the order of the file, without similarity.
-        The keypoints are pixels of the images as they are stored (EXIF is ignored), with the
-        centre of the top-left one at (0, 0).
+    The names are paths below the folder of images; the pair may be stored in either order. The
+    matches are those before geometric verification, in the order of the file, without similarity.
+    The keypoints are pixels of the images as they are stored (EXIF is ignored), with the centre of
+    the top-left one at (0, 0).
     """
     import sqlite3
 

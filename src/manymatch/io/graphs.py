@@ -192,13 +192,8 @@ def read_associations_csv(
     has one vertex an id, by increasing id. Edges are put in edge order: by k (the rank), decreasing
     similarity, left and right id. Where there is a column of sources, whose similarities cannot be
     compared, they are by k and in the order of the file; the names are in the order of the file.
-
-    Parameters
-    ----------
-    path
-        The file; (x1, y1) is the left keypoint and (x2, y2) the right one, in pixels.
-    with_ids
-        Return ``(graph, ids0, ids1)`` with the ids, (n0,) and (n1,) int64, of the vertices.
+    (x1, y1) is the left keypoint and (x2, y2) the right one, in pixels. `with_ids` makes it return
+    ``(graph, ids0, ids1)`` with the ids, (n0,) and (n1,) int64, of the vertices.
     """
     data = files.read_bytes(path, CSV, "text_mb")
     with files.reading(path, CSV, ValueError):
@@ -215,18 +210,11 @@ def read_associations_csv(
 
 
 def write_associations_csv(graph: GraphLike, path: PathLike) -> None:
-    """Write the edges of a graph, in order, as an association CSV.
+    """Write the edges of a graph with similarities and ranks, in order, as an association CSV.
 
     Every number comes back exactly when the file is read. Keypoints and sources without an edge are
-    not in the file. The file appears under its name only when it is complete. With sources it has a
-    ninth column, the name of the source, which must be without comma.
-
-    Parameters
-    ----------
-    graph
-        A graph with similarities and ranks.
-    path
-        File to write, in an existing folder.
+    not in the file. With sources it has a ninth column, the name of the source, which must be
+    without comma.
     """
     graph = as_graph(graph)
     if graph.similarity is None or graph.rank is None:

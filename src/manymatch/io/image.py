@@ -368,18 +368,10 @@ def _eight_bit(
 def exif_focal(path: PathLike) -> float | None:
     """Focal length from a photograph's EXIF, in pixels of the full image.
 
-    Parameters
-    ----------
-    path
-        An image file.
-
-    Returns
-    -------
-    float or None
-        From the 35 mm equivalent, by the diagonal: ``f35 * diagonal_px / 43.27``; where it is
-        absent, from the focal length in millimetres and the resolution of the sensor. None when
-        the tags are absent or make no sense, or the file is not an image. The focal length is the
-        same for both axes, so an image that EXIF turns by a quarter keeps it.
+    It is taken from the 35 mm equivalent, by the diagonal, ``f35 * diagonal_px / 43.27``; where it
+    is absent, from the focal length in millimetres and the resolution of the sensor. None is
+    returned when the tags are absent or make no sense, or the file is not an image. The focal
+    length is the same for both axes, so an image that EXIF turns by a quarter keeps it.
     """
     try:
         with open_image(path) as image:

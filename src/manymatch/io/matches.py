@@ -225,16 +225,8 @@ def write_matches_npz(
     - with `source` and `inlier_source`, ``match_source`` (M,) and ``inlier_source`` (I,) int32:
       which of ``source_names`` (text) each match and each inlier comes from.
 
-    It appears under its name only when it is complete. `read_matches_npz` reads all of it,
-    `load_graph` its matches as a graph.
-
-    Parameters
-    ----------
-    path
-        File to write, in an existing folder.
-    keypoints0, keypoints1, matches, **fields
-        As in `PairMatches`: confidence, pose, inliers, config, alternatives, source, inlier_source
-        and source_names.
+    `read_matches_npz` reads all of it, `load_graph` its matches as a graph. The arguments are those
+    of `PairMatches`, without cameras.
     """
     PairMatches(keypoints0, keypoints1, matches, **fields).write_npz(path)  # type: ignore[arg-type]
 
@@ -418,15 +410,9 @@ def write_pose_json(
 ) -> None:
     """Write a pose and further entries as one JSON object.
 
-    Parameters
-    ----------
-    path
-        File to write, in an existing folder; it appears under its name only when it is complete.
-    pose : RelativePose or None
-        Written as ``"pose": {"R": [[...], [...], [...]], "t": [...]}``, which comes back bit for
-        bit, or as ``null`` for None; ``"convention"`` says what it maps.
-    extra : dict, optional
-        Further entries: numbers, texts, lists, dicts, arrays and dataclasses.
+    The pose is written as ``"pose": {"R": [[...], [...], [...]], "t": [...]}``, and comes back bit
+    for bit, or as ``null`` for None; ``"convention"`` says what it maps. `extra` are further
+    entries: numbers, texts, lists, dicts, arrays and dataclasses.
     """
     more = {} if extra is None else extra
     if not isinstance(pose, RelativePose | None):

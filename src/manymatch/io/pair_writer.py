@@ -124,20 +124,11 @@ class PairWriter(abc.ABC):
         """Write a new pair; its keypoints and its pose are still those of the images as shown."""
 
     def add(self, image0: ImageRecord | str, image1: ImageRecord | str, pair: PairMatches) -> bool:
-        """Add one pair.
+        """Add one pair; return False if the two images were added before, in either order.
 
-        Parameters
-        ----------
-        image0, image1 : ImageRecord or str
-            The images, or their names: paths below the folder of images, with "/".
-        pair
-            Keypoints, in pixels of the images as shown, matches, and what the format has beside.
-            An image has the same keypoints in all pairs.
-
-        Returns
-        -------
-        bool
-            False for two images that were added before, in either order: the first pair stays.
+        The images may be given by their names: paths below the folder of images, with "/". Of the
+        pair, whose keypoints are in pixels of the images as shown, everything is written that the
+        format has a place for. An image has the same keypoints in all pairs.
         """
         images = []
         for argument, image in (("image0", image0), ("image1", image1)):

@@ -141,10 +141,12 @@ class PairList(Sequence[Pair]):
         rows: NDArray[np.integer[Any]] | None = None,
     ) -> None:
         self._folder, self._names = folder, names
-        #: (N, 2) places of the names, and quarter turns; None where nothing is turned.
-        self._indices, self._turns = indices, turns
+        # (N, 2) places of the names, and quarter turns.
+        self._indices = indices
+        self._turns = np.zeros(indices.shape, np.int8) if turns is None else turns
         # (M, 34) K0, K1 and T_0to1, and (N,) the row of each pair there, -1 for none.
-        self._numbers, self._rows = numbers, rows
+        self._numbers = np.zeros((0, _NUMBERS)) if numbers is None else numbers
+        self._rows = np.full(len(indices), -1, np.int32) if rows is None else rows
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -158,16 +160,12 @@ class PairList(Sequence[Pair]):
     def __getitem__(self, index: slice) -> PairList: ...
     def __getitem__(self, index: int | slice) -> Pair | PairList:
         """Make a pair, or take some of them."""
-        indices = self._indices[index]
-        turns = None if self._turns is None else self._turns[index]
-        rows = None if self._rows is None else self._rows[index]
+        indices, turns, row = self._indices[index], self._turns[index], self._rows[index]
         if isinstance(index, slice):
-            return PairList(self._folder, self._names, indices, turns, self._numbers, rows)
+            return PairList(self._folder, self._names, indices, turns, self._numbers, row)
         name0, name1 = (self._names[place] for place in indices)
-        rot0, rot1 = (0, 0) if turns is None else map(int, turns)
-        known: dict[str, Any] = {}
-        if rows is not None and rows >= 0 and self._numbers is not None:
-            known = _matrices(self._numbers[rows])
+        rot0, rot1 = map(int, turns)
+        known = _matrices(self._numbers[row]) if row >= 0 else {}
         paths = self._folder / name0, self._folder / name1
         return Pair(name0, name1, *paths, **known, rot0=rot0, rot1=rot1)
 
@@ -177,13 +175,12 @@ class PairList(Sequence[Pair]):
     @property
     def posed(self) -> IndexArray:
         """Places of the pairs with cameras and true pose."""
-        return np.flatnonzero(np.zeros(0) if self._rows is None else self._rows >= 0)
+        return np.flatnonzero(self._rows >= 0)
 
     @functools.cached_property
     def numbered(self) -> tuple[list[PairImage], IndexArray]:
         """The images that differ by file or turns, and the (N, 2) numbers of each pair."""
-        turns = 0 if self._turns is None else self._turns
-        codes = 4 * self._indices.astype(np.int64) + turns
+        codes = 4 * self._indices.astype(np.int64) + self._turns
         values, first, inverse = np.unique(codes.ravel(), return_index=True, return_inverse=True)
         order = np.argsort(first)  # images are numbered as they appear
         place = np.empty(len(order), dtype=np.int64)
@@ -194,14 +191,9 @@ class PairList(Sequence[Pair]):
 
 
 def numbered(pairs: Sequence[Pair]) -> tuple[list[PairImage], IndexArray]:
-    """Give numbers to the images of pairs, in the order in which they appear.
+    """List the images of pairs that differ in name, file or turns, in the order of the pairs.
 
-    Returns
-    -------
-    images : list of PairImage
-        All that differ in name, file or quarter turns.
-    numbers : (N, 2) int64 ndarray
-        Places in that list of the two images of each pair.
+    Returned as well are the places in that list of the images of each pair, (N, 2) int64.
     """
     if isinstance(pairs, PairList):
         return pairs.numbered
@@ -244,12 +236,8 @@ def read_pairs(path: object, images: object) -> PairList:
         The list, UTF-8 text.
     images : path
         Folder that contains the images; a name may also be an absolute path. If the folder is an
-        address such as ``s3://bucket/photos``, all names must be below it.
-
-    Returns
-    -------
-    PairList
-        A sequence of `Pair` in the order of the list. Whether the images exist is not checked.
+        address such as ``s3://bucket/photos``, all names must be below it. Whether the images
+        exist is not checked.
 
     Examples
     --------
@@ -290,25 +278,16 @@ def read_pairs(path: object, images: object) -> PairList:
             numbers.extend(matrices)
         if not rows:
             raise ValueError("it has no pair")
-    turned = np.array(turns, dtype=np.int8).reshape(-1, 2)
-    return PairList(
-        folder,
-        list(names),
-        np.array(indices, dtype=np.int32).reshape(-1, 2),
-        turned if turned.any() else None,
-        np.array(numbers).reshape(-1, _NUMBERS),
-        np.array(rows, dtype=np.int32) if numbers else None,
-    )
+    both_indices, both_turns = (np.array(column).reshape(-1, 2) for column in (indices, turns))
+    known = np.array(numbers).reshape(-1, _NUMBERS), np.array(rows)
+    return PairList(folder, list(names), both_indices, both_turns, *known)
 
 
 def exhaustive_pairs(folder: object) -> PairList:
     """Pair every image of a folder with every later one, in the order of their names.
 
-    Parameters
-    ----------
-    folder : path
-        Files that end in one of `IMAGE_SUFFIXES` are its images; hidden files and subfolders are
-        ignored.
+    Its images are the files that end in one of `IMAGE_SUFFIXES`; hidden files and subfolders are
+    ignored.
     """
     place = files.as_folder(folder)
     images = sorted(

@@ -128,13 +128,10 @@ def _damaged(what: str) -> Iterator[None]:
 def unpickle(data: bytes) -> Any:
     """Read a pickle, of any protocol, without importing or calling anything that it names.
 
-    Returns
-    -------
-    object
-        Lists, tuples, dictionaries, text, bytes, numbers, None, NumPy arrays and scalars.
+    It may hold lists, tuples, dictionaries, text, bytes, numbers, None, NumPy arrays and scalars.
     """
     with _damaged("its pickle"):
-        return _Values(16 * len(data) + (1 << 24)).made(_load(data, _NUMPY_NAMES))
+        return _value(_load(data, _NUMPY_NAMES), [16 * len(data) + (1 << 24)])
 
 
 # Types of the numbers of a storage by the name of its class; bfloat16 is widened to float32.
@@ -238,69 +235,63 @@ def _check(data: bytes) -> None:
             stack += [cost] * len(op.stack_after)
 
 
-class _Values:
-    """Makes values of records. Parts that a pickle repeats by reference count again."""
+def _value(record: Any, left: list[int]) -> Any:
+    """Make the value of a record and of all its parts.
 
-    def __init__(self, left: int) -> None:
-        self._left = left
+    `left` has the bytes that it may still take. Parts that a pickle repeats by reference count
+    again.
+    """
+    left[0] -= 50 + (len(record) if isinstance(record, str | bytes | bytearray) else 0)
+    if left[0] < 0:
+        raise ValueError("it expands to much more than its size by repeating its content")
+    match record:
+        case StandIn(
+            name="numpy._core.multiarray._reconstruct", state=(1, shape, kind, order, data)
+        ):
+            return _array(data, kind, shape, "F" if order is True else "C", left)
+        case StandIn(name="numpy._core.multiarray.scalar", args=(kind, data), state=None):
+            return _array(data, kind, (), "C", left)[()]
+        case StandIn(
+            name="numpy._core.numeric._frombuffer", args=(data, kind, shape, "C" | "F" as order)
+        ):
+            return _array(data, kind, shape, order, left)
+        case StandIn(name="_codecs.encode", args=(str(text), "latin1"), state=None):
+            left[0] -= len(text)
+            return text.encode("latin-1")
+        case StandIn(name="__builtin__.bytes" | "builtins.bytes", args=(), state=None):
+            return b""
+        case StandIn():
+            raise ValueError(f"it uses {record.name} in a way that NumPy does not")
+        case type():
+            raise ValueError("it has a name in place of a value")
+        case list() | tuple() | set() | frozenset():
+            parts = [_value(part, left) for part in record]
+            return tuple(parts) if isinstance(record, tuple) else parts
+        case dict():
+            return {key: _value(part, left) for key, part in record.items()}
+    return record
 
-    def made(self, value: Any) -> Any:
-        """Make the value of a record and of all its parts."""
-        self._spend(50)
-        match value:
-            case StandIn():
-                return self._rebuilt(value)
-            case list() | tuple() | set() | frozenset():
-                parts = [self.made(part) for part in value]
-                return tuple(parts) if isinstance(value, tuple) else parts
-            case dict():
-                return {key: self.made(part) for key, part in value.items()}
-            case str() | bytes() | bytearray():
-                self._spend(len(value))
-            case type():
-                raise ValueError("it has a name in place of a value")
-        return value
 
-    def _spend(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise ValueError("it expands to much more than its size by repeating its content")
-
-    def _rebuilt(self, record: StandIn) -> Any:
-        match record.name, record.args, record.state:
-            case "numpy._core.multiarray._reconstruct", _, (1, shape, dtype, fortran, content):
-                return self._array(content, dtype, shape, "F" if fortran is True else "C")
-            case "numpy._core.multiarray.scalar", (dtype, content), None:
-                return self._array(content, dtype, (), "C")[()]
-            case "numpy._core.numeric._frombuffer", (content, dtype, shape, "C" | "F" as order), _:
-                return self._array(content, dtype, shape, order)
-            case "_codecs.encode", (str(text), "latin1"), None:
-                self._spend(len(text))
-                return text.encode("latin-1")
-            case "__builtin__.bytes" | "builtins.bytes", (), None:
-                return b""
-        raise ValueError(f"it uses {record.name} in a way that NumPy does not")
-
-    def _array(self, content: Any, dtype: Any, shape: Any, order: Any) -> Any:
-        """Make an array of a listed type, of exactly the bytes that its shape needs."""
-        match dtype:
-            case StandIn(
-                name="numpy.dtype", args=(str(kind), *_), state=(_, "<" | ">" | "|" as end, *_)
-            ) if _DTYPE.fullmatch(kind):
-                pass
-            case _:
-                raise ValueError("it has an array of a type that is not read")
-        if type(shape) is not tuple or any(type(n) is not int or n < 0 for n in shape):
-            raise ValueError("it has an array of an impossible shape")
-        content = self.made(content.encode("latin-1") if isinstance(content, str) else content)
-        if isinstance(content, list) != (kind == "O8"):
-            raise ValueError(f"it has an array of {kind} without content")
-        if kind == "O8":
-            array = np.empty(len(content), dtype=object)
-            array[:] = content
-            return array.reshape(shape)  # listed row by row in either order
-        if kind[0] == "U":
-            bytes(content).decode("utf-32-be" if end == ">" else "utf-32-le")
-        read = "u1" if kind == "b1" else f"{end}{kind}"
-        flat: Any = np.frombuffer(content, read) if content else ()
-        return np.array(flat, kind).reshape(shape, order=order)
+def _array(content: Any, dtype: Any, shape: Any, order: Any, left: list[int]) -> Any:
+    """Make an array of a listed type, of exactly the bytes that its shape needs."""
+    match dtype:
+        case StandIn(
+            name="numpy.dtype", args=(str(kind), *_), state=(_, "<" | ">" | "|" as end, *_)
+        ) if _DTYPE.fullmatch(kind):
+            pass
+        case _:
+            raise ValueError("it has an array of a type that is not read")
+    if type(shape) is not tuple or any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError("it has an array of an impossible shape")
+    content = _value(content.encode("latin-1") if isinstance(content, str) else content, left)
+    if isinstance(content, list) != (kind == "O8"):
+        raise ValueError(f"it has an array of {kind} without content")
+    if kind == "O8":
+        array = np.empty(len(content), dtype=object)
+        array[:] = content
+        return array.reshape(shape)  # listed row by row in either order
+    if kind[0] == "U":
+        bytes(content).decode("utf-32-be" if end == ">" else "utf-32-le")
+    read = "u1" if kind == "b1" else f"{end}{kind}"
+    flat: Any = np.frombuffer(content, read) if content else ()
+    return np.array(flat, kind).reshape(shape, order=order)
