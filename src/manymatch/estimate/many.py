@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from manymatch.estimate.result import Estimate
     from manymatch.options import OptionChanges
 
-_FIELDS = tuple(f.name for f in dataclasses.fields(Options) if f.name != "threads")
-
-
 #: The problems by name, as in `Estimate.problem`.
 PROBLEMS: dict[str, GeometricProblem[Estimate]] = {
     problem.name: problem
@@ -65,14 +62,9 @@ def estimate_many(
     --------
     >>> from manymatch_lab.datasets.synthetic import EASY, make_scene
     >>> scene = make_scene(EASY, seed=1)
-    >>> pose, plane = estimate_many(
-    ...     [
-    ...         ("relative", scene.graph, scene.camera0, scene.camera1),
-    ...         ("homography", scene.graph, {"threshold_px": 3.0}),
-    ...     ]
-    ... )
-    >>> pose.problem, plane.problem
-    ('relative', 'homography')
+    >>> problems = [("fundamental", scene.graph), ("homography", scene.graph, {"seed": 3})]
+    >>> [estimate.problem for estimate in estimate_many(problems)]
+    ['fundamental', 'homography']
     """
     single = isinstance(problems, str | Mapping | AssociationGraph)
     if single or not isinstance(problems, Iterable):
@@ -83,13 +75,12 @@ def estimate_many(
         _prepared(given, own, f"problems[{i}]")
         for i, (given, own) in enumerate(zip(listed, each, strict=True))
     ]
-    results: list[Any] = [None] * len(listed)
+    results: dict[int, Estimate] = {}
     for problem in PROBLEMS.values():
         places = [i for i, (own, _) in enumerate(prepared) if own is problem]
         found = problem.run([prepared[i][1] for i in places], chosen, workers)
-        for i, result in zip(places, found, strict=True):
-            results[i] = result
-    return results
+        results |= zip(places, found, strict=True)
+    return [results[i] for i in range(len(listed))]
 
 
 def _prepared(
@@ -102,7 +93,7 @@ def _prepared(
     if isinstance(kind, AssociationGraph | HasGraph):
         kind, rest = "relative", list(given)
     named = {problem.estimate: name for name, problem in PROBLEMS.items()}
-    name = named.get(kind, "") if callable(kind) else kind
+    name = named.get(kind) if callable(kind) else kind
     if not isinstance(name, str) or name not in PROBLEMS:
         known = ", ".join(map(repr, PROBLEMS))
         raise ValueError(
@@ -119,16 +110,16 @@ def _prepared(
     if not isinstance(keywords, Mapping):
         keywords = {} if keywords is None else {"proposals": keywords}
     # A threshold in the unit of the points takes the place of that in pixels.
-    in_pixels = "threshold" not in problem.arguments
-    fields = [field for field in _FIELDS if in_pixels or field != "threshold_px"]
-    for keyword in keywords:
-        if keyword not in (*problem.keywords, *fields):
+    unused = ("threads", "threshold_px" if "threshold" in problem.arguments else "")
+    fields = [field.name for field in dataclasses.fields(Options) if field.name not in unused]
+    changes = {name: value for name, value in keywords.items() if name in fields}
+    others = {name: value for name, value in keywords.items() if name not in fields}
+    for keyword in others:
+        if keyword not in problem.keywords:
             raise ValueError(
                 f"{where} must have keywords of {problem.estimate.__name__} or fields of Options, "
                 f"got {keyword!r}{suggest(keyword, (*problem.keywords, *fields))}"
             )
-    changes = {name: value for name, value in keywords.items() if name in fields}
-    others = {name: value for name, value in keywords.items() if name not in fields}
     proposals = others.pop("proposals", None)
     try:
         own = checked_options(options, changes)

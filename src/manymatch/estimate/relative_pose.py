@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-import time
+import timeit
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
@@ -98,29 +99,26 @@ def estimate_relative_pose(
         Intrinsics, in the pixel convention of the graph's points. A focal length may be unknown
         (`Camera.unknown`): it is found together with the pose, see docs/unknown_focal.md.
     method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
-        "auto": the two stages with evidence for every edge, its rank and whether it passes the
-        filter by grid-based motion statistics (GMS); see docs/auto.md. It takes the unfiltered
-        graph, as `candidates` makes it by default, finds the pose with its first 2048 edges (of
-        each source of a merged graph, docs/fusion.md), and does not use `options.guidance`.
-        "hcm-mcm": two stages, explore with harmonic consensus maximization (HCM) and select with
-        matching cardinality maximization (MCM; Algorithm 1 of the paper), for filtered graphs, as
-        ``candidates(..., method="hcm-mcm")`` makes them.
-        "hcm", "mcm": a single mechanism (Algorithm 3). "cm": edges as independent correspondences,
-        uniform samples and truncated squared residuals, for comparison.
+        "auto": the two stages with evidence for every edge, its rank and whether the filter by
+        grid-based motion statistics (GMS) keeps it (docs/auto.md). It takes the unfiltered graph,
+        as `candidates` makes it by default, and finds the pose with its first 2048 edges (of each
+        source of a merged graph). "hcm-mcm": explore with harmonic consensus maximization (HCM),
+        select with matching cardinality maximization (MCM; Algorithm 1 of the paper), for filtered
+        graphs, as ``candidates(..., method="hcm-mcm")`` makes them. "hcm", "mcm": a single
+        mechanism (Algorithm 3). "cm": edges as independent correspondences, for comparison.
     options : Options, optional
         Threshold, budget, seed and the rest; the defaults are the paper's.
     proposals : (E,) bool array, optional
         Draw minimal samples from these edges only; everything else sees the whole graph.
     working_scale : pair of (2,) array_like, optional
         For either image, its width and height at working size, at which the keypoints were found,
-        over those in pixels of the graph. The motion filter of "auto" counts in pixels at working
-        size; by default the graph's are taken to be those. Nothing else depends on it.
+        over those in pixels of the graph. The motion filter and an automatic threshold count in
+        pixels at working size.
     shared_focal : bool, optional
         Whether two unknown focal lengths are one; by default if the images have the same prior and
         the same size, also if one of them is upright.
     **settings
-        Fields of `Options` by keyword, such as ``seed=3`` or ``max_iterations=5000``, in place of
-        those of `options`.
+        Fields of `Options` by keyword, such as ``seed=3``, in place of those of `options`.
 
     Returns
     -------
@@ -194,15 +192,13 @@ def scorer_times(
     fixed = (pair.x0, pair.x1, pair.edges, pair.eps, pair.options.q, pair.options.delta)
 
     def seconds(count: int, mechanism: str) -> float:
-        start = time.perf_counter()
-        _core.screened_scores(*fixed, R[:count], t[:count], mechanism)
-        return time.perf_counter() - start
+        """Least time of a few rounds, with the preparation."""
+        call = functools.partial(_core.screened_scores, *fixed, R[:count], t[:count], mechanism)
+        return min(timeit.repeat(call, number=1, repeat=_REPEATS))
 
-    times = {}
-    for mechanism in ("hcm", "mcm"):
-        best, prepared = (min(seconds(n, mechanism) for _ in range(_REPEATS)) for n in (len(R), 0))
-        times[mechanism] = max(best - prepared, 0.0) / len(R)
-    return times
+    return {
+        name: max(seconds(len(R), name) - seconds(0, name), 0.0) / len(R) for name in ("hcm", "mcm")
+    }
 
 
 def prepare(

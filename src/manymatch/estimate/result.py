@@ -97,21 +97,16 @@ class Estimate:
         Minimal samples drawn, and local refinements run in both stages together.
     pooled, worst_pooled : int and float
         Raw seeds that stage 1 handed to stage 2, 0 for a single mechanism, and the least HCM score
-        among them. A model would have entered the pool if it was not full
-        (``pooled < options.pool_size``) or if its score is strictly larger.
-    method, options : str and Options
-        Those that were used.
-    timing : dict of str to float
-        Seconds by stage: setup, search, local_refine, select, polish, resolve, total.
+        among them; a model with a larger score would have entered the pool.
+    method, options, timing : str, Options and dict of str to float
+        Those used; seconds by stage: setup, search, local_refine, select, polish, resolve, total.
 
     Notes
     -----
-    Estimates from keypoints of images have `threshold_px`, `noise_px` and `noise_sd_px`, those from
-    points in space `threshold`, `noise` and `noise_sd` in the unit of the points: the inlier
-    threshold that was used (that of the options, or the one chosen for this pair), and with method
-    "auto" the standard deviation of a coordinate of a point, estimated from the residuals around
-    the model, with the standard deviation of that estimate. The noise is at most three thresholds,
-    and NaN if unknown.
+    Estimates from images have `threshold_px`, `noise_px` and `noise_sd_px`, those from points in
+    space `threshold`, `noise` and `noise_sd` in their unit: the inlier threshold that was used, and
+    with method "auto" the standard deviation of a coordinate of a point (at most three thresholds,
+    NaN if unknown), with the standard deviation of that estimate.
     """
 
     success: bool
@@ -201,6 +196,7 @@ class Estimate:
     def _scalars(self) -> dict[str, Any]:
         """Return what `to_dict` and `to_row` have in common."""
         lengths = [f"{name}{self.length_suffix}" for name in LENGTHS]
+        others = ("support", "hcm", "cardinality", "iterations", "refinements")
         scalars = {
             "success": self.success,
             "failure": self.failure or None,
@@ -208,10 +204,7 @@ class Estimate:
             "inliers": self.num_inliers,
             "matches": len(self.matches),
             "mean_probability": self.mean_probability,
-            **{name: getattr(self, name) for name in lengths},
-            **{name: getattr(self, name) for name in ("support", "hcm", "cardinality")},
-            "iterations": self.iterations,
-            "refinements": self.refinements,
+            **{name: getattr(self, name) for name in (*lengths, *others)},
             **self._own(),
         }
         return {name: plain(value) for name, value in scalars.items()}
@@ -226,10 +219,11 @@ class Estimate:
             "alternatives": [
                 {
                     self.model_name: plain(other.model),
-                    "probability": float(other.probability),
-                    "cardinality": int(other.cardinality),
+                    **{
+                        n: plain(getattr(other, n))
+                        for n in ("probability", "cardinality", "support")
+                    },
                     "matches": len(other.matches),
-                    "support": plain(other.support),
                 }
                 for other in self.alternatives
             ],
