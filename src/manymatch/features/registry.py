@@ -277,15 +277,14 @@ def check_matcher(name: object, detector: str) -> None:
 
     Nothing is loaded: a matcher of another package is checked once it is.
     """
-    found = None if name == NEAREST else _registered_matcher(name)
+    found = PairMatcher if name == NEAREST else _registered_matcher(name)
     if isinstance(found, EntryPoint):
         return
-    takes_images = found is not None and found.takes == "images"
-    if takes_images and detector:
+    if found.takes == "images" and detector:
         raise ValueError(f"detector must be left out with the matcher {name!r}, got {detector!r}")
-    if not takes_images and not detector:
+    if found.takes != "images" and not detector:
         raise ValueError(f"detector must be one that finds keypoints with the matcher {name!r}")
-    weights = {} if found is None or takes_images else found.weights
+    weights = found.weights if detector else {}
     if weights and ALIASES.get(detector, detector) not in weights:
         raise ValueError(
             f"matcher {name!r} must have the features of one of {', '.join(weights)}, got "
@@ -372,12 +371,9 @@ def load_detector(
     ):
         if value is not None and not exists:
             raise refusal(setting, f"left out for the detector {name!r}", value)
-    selection = Selection(
-        max_keypoints,
-        (kind.default_nms_radius or 0) if nms_radius is None else nms_radius,
-        border,
-        (kind.default_threshold or 0.0) if threshold is None else threshold,
-    )
+    radius = (kind.default_nms_radius or 0) if nms_radius is None else nms_radius
+    least = (kind.default_threshold or 0.0) if threshold is None else threshold
+    selection = Selection(max_keypoints, radius, border, least)
     return kind(model, selection, weights=weights, offline=offline, variant=variant)
 
 
@@ -400,9 +396,7 @@ def _is_word(name: object) -> bool:
 
 def _check_free(name: str, taken: set[str], *, replace: bool) -> None:
     if not replace and name in taken:
-        raise ValueError(
-            f"name must be one that is not taken (or replace=True given), got {name!r}"
-        )
+        raise refusal("name", "one that is not taken (or replace=True given)", name)
 
 
 def _unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:

@@ -130,24 +130,6 @@ def test_without_content_there_is_no_position(network):
         assert PositionalBasis.from_map(value[0].numpy()).rank == 0
 
 
-def test_batches_and_early_stop(network):
-    pixels = image(2, 5, count=3)
-    together = run(network, pixels, [2], norm=True)
-    assert list(together) == [2]
-    for k in range(3):
-        torch.testing.assert_close(
-            together[2][k : k + 1], run(network, pixels[k : k + 1], [2], norm=True)[2]
-        )
-    ran = []
-    handles = [
-        b["norm1"].register_forward_hook(lambda *_: ran.append(1)) for b in network["blocks"]
-    ]
-    run(network, pixels, [1, 3], norm=False)
-    for handle in handles:
-        handle.remove()
-    assert len(ran) == 3
-
-
 def published_names(depth):
     """Names in the published checkpoints, without prefixes."""
     parts = ["norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"]

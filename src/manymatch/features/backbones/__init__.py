@@ -42,7 +42,7 @@ class Backbone(abc.ABC):
     #: Resize policy that the weights were made for.
     resize: Resize = Resize()
     #: Centre of cell 0 along either axis, in input pixels (the first pixel's centre is 0); by
-    #: default that of a patch which starts at pixel 0, ``(patch_size - 1) / 2``.
+    #: default that of a cell which starts at pixel 0, ``(stride - 1) / 2``.
     origin: float | None = None
     #: Whether a final norm exists that `norm=True` applies to every layer.
     has_norm: bool = True
@@ -80,6 +80,6 @@ class Backbone(abc.ABC):
         """Input pixels per cell of a layer, for networks whose layers differ."""
         return self.patch_size
 
-    def origin_of(self, layer: int) -> float:  # noqa: ARG002
+    def origin_of(self, layer: int) -> float:
         """Centre of the first cell of a layer in input pixels."""
-        return (self.patch_size - 1) / 2 if self.origin is None else self.origin
+        return (self.stride_of(layer) - 1) / 2 if self.origin is None else self.origin

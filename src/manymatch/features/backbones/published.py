@@ -100,22 +100,22 @@ def load_dinov3(model: Model, weights: object = None, offline: bool = False) -> 
     published network uses them so; the hub's files do not, and transformers computes them exactly.
     Here every file gives what its publisher's code gives.
     """
-    periods: list[torch.Tensor] = []
+    found: State = {}
 
     def convert(state: State) -> State:
-        periods.extend(value for key, value in state.items() if key == _PERIODS)
+        found.update(state)
         return from_meta_dinov3(state)
 
     module: Any = published_network(model, weights, offline, convert=convert)
-    if periods:
-        own = module.rope_embeddings.inv_freq
-        if periods[0].shape != own.shape:
+    if _PERIODS in found:
+        periods, own = found[_PERIODS], module.rope_embeddings.inv_freq
+        if periods.shape != own.shape:
             raise WeightsError(
                 f"weights must be those of {model.name!r}, got a file with {_PERIODS!r} of shape "
-                f"{tuple(periods[0].shape)} instead of {tuple(own.shape)}"
+                f"{tuple(periods.shape)} instead of {tuple(own.shape)}"
             )
         # A part of the state from now on, so that the hash of the weights knows of it.
-        module.rope_embeddings.register_buffer("inv_freq", 1.0 / periods[0].float())
+        module.rope_embeddings.register_buffer("inv_freq", 1.0 / periods.float())
     prefix = 1 + module.config.num_register_tokens
     return TokenBackbone(model, module, module.model.layer, module.norm, prefix)
 
@@ -146,15 +146,14 @@ def from_meta_dinov3(state: State) -> State:
     """
     if _QKV not in state:
         return state
-    kept = {}
-    for key, value in _split(state).items():
-        if key.endswith(".attn.k.bias"):
-            if value.any():
-                raise WeightsError(
-                    f"weights must be those of DINOv3, got a file with a bias of keys ({key!r})"
-                )
-        elif key != _PERIODS:
-            kept[key] = value.reshape(1, 1, -1) if key == "mask_token" else value
+    kept = _split({key: value for key, value in state.items() if key != _PERIODS})
+    for key in [key for key in kept if key.endswith(".attn.k.bias")]:
+        if kept.pop(key).any():
+            raise WeightsError(
+                f"weights must be those of DINOv3, got a file with a bias of keys ({key!r})"
+            )
+    if "mask_token" in kept:
+        kept["mask_token"] = kept["mask_token"].reshape(1, 1, -1)
     return _renamed(kept, _DINOV3_NAMES)
 
 
@@ -194,14 +193,10 @@ def _split(state: State) -> State:
 
 
 def _renamed(state: State, names: tuple[tuple[str, str], ...]) -> State:
-    renamed = {}
-    for key, value in state.items():
-        if not key.startswith(_TRAINING):
-            name = key
-            for pattern, replacement in names:
-                name = re.sub(pattern, replacement, name)
-            renamed[name] = value
-    return renamed
+    state = {key: value for key, value in state.items() if not key.startswith(_TRAINING)}
+    for pattern, replacement in names:
+        state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
+    return state
 
 
 class _Stop(Exception):  # noqa: N818 (no error: it ends a pass)
@@ -295,7 +290,8 @@ class Naflex(TokenBackbone):
 class ConvNext(Backbone):
     """A ConvNeXt, whose layers are its four stages, at strides 4, 8, 16 and 32.
 
-    The final norm belongs to the last stage; the others are returned as they are.
+    Stem and downsampling have kernels as wide as their stride. The final norm belongs to the last
+    stage; the others are returned as they are.
     """
 
     dim_varies: ClassVar[bool] = True
@@ -310,10 +306,6 @@ class ConvNext(Backbone):
     def stride_of(self, layer: int) -> int:
         """Input pixels per cell of a stage."""
         return 4 << (layer - 1)
-
-    def origin_of(self, layer: int) -> float:
-        """Centre of the first cell: stem and downsampling have kernels as wide as their stride."""
-        return (self.stride_of(layer) - 1) / 2
 
     def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:
         """Compute maps; see `Backbone.forward`."""
