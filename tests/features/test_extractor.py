@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from manymatch.associate.neighbours import associate
 from manymatch.features.backbones import Backbone
 from manymatch.features.device import cpu_fault
 from manymatch.features.extractor import Extractor
@@ -187,3 +188,16 @@ def test_sift_keeps_every_orientation(image, tmp_path):
     assert np.array_equal(again.owners, features.owners)
     described = Extractor(CONFIG).extract(image)
     assert described.further is None
+
+
+def test_binary_descriptors_reach_the_graph_as_bits(image, tmp_path):
+    config = FeatureConfig("orb", max_keypoints=200)
+    for _ in range(2):
+        features = Extractor(config, cache=tmp_path).extract(image)
+        assert features.descriptors.dtype == np.uint8
+        assert features.descriptors.shape == (200, 32)
+    edges, similarity, _ = associate(features.descriptors, features.descriptors, 1)
+    own = similarity[edges[:, 0] == edges[:, 1]]
+    assert len(own) > 190
+    assert (own == 1).all()
+    assert not FeatureConfig("orb").needs_torch

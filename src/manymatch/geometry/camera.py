@@ -63,7 +63,8 @@ class Camera:
         COLMAP's name: SIMPLE_PINHOLE, PINHOLE, SIMPLE_RADIAL, RADIAL, OPENCV, OPENCV_FISHEYE or
         FULL_OPENCV.
     width, height : int or None
-        Image size in pixels, both or neither.
+        Image size in pixels, both or neither. Estimators warn if keypoints show that the two are
+        swapped.
     params : sequence of float
         Parameters in COLMAP's order: f or fx, fy in pixels, cx, cy in pixels, then the
         coefficients of the distortion: k; k1, k2; k1, k2, p1, p2; k1, k2, k3, k4; or k1, k2, p1,
