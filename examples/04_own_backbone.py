@@ -6,7 +6,10 @@ Needs `pip install ".[features]"`. Usage: 04_own_backbone.py [image0 image1]
 import sys
 from pathlib import Path
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as missing:
+    sys.exit(f'This example needs {missing.name}: pip install ".[features]"')
 
 import manymatch as mm
 from manymatch.features import Backbone, check_backbone, register_backbone

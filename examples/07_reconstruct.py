@@ -1,6 +1,6 @@
 """A folder of photographs to a COLMAP database and, with pycolmap, to a sparse reconstruction.
 
-Needs `pip install ".[images,colmap]"`. Usage: 07_reconstruct.py [folder of images]
+Needs `pip install ".[images]"`. Usage: 07_reconstruct.py [folder of images]
 In the shell: manymatch batch FOLDER --out out/batch --format colmap-db
 """
 
@@ -8,7 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pycolmap
+try:
+    import pycolmap
+except ModuleNotFoundError as missing:
+    sys.exit(f'This example needs {missing.name}: pip install ".[images]"')
 
 import manymatch
 

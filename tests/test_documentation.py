@@ -205,16 +205,35 @@ def test_links_lead_somewhere(page):
             assert anchor in names, link
 
 
-def test_install_lines_name_extras_that_exist():
+def test_install_lines_and_table_name_the_extras():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
     lines = re.findall(r"pip install \"?\.\[?([\w,]*)\]?\"?", README)
     assert len(lines) >= 3
     assert "" in lines
-    wanted = {extra for line in lines for extra in line.split(",") if extra}
-    assert wanted <= set(project["optional-dependencies"])
+    assert {extra for line in lines for extra in line.split(",") if extra} <= set(extras)
     for name in project["dependencies"]:
         package = re.match(r"[\w-]+", name)[0]
         assert package in README.lower(), f"README does not say that {package} is installed"
+    table = README.split("| extra | brings | for |\n|---|---|---|\n")[1].split("\n\n")[0]
+    rows = {}
+    for line in table.splitlines():
+        names, brings, _ = line.strip("|").split("|")[:3]
+        rows |= dict.fromkeys(re.findall(r"`(\w+)`", names), brings.lower())
+    assert set(rows) == set(extras)
+    for extra in set(extras) - {"all"}:
+        for requirement in extras[extra]:
+            name = re.match(r"manymatch\[(.*)\]|(?:opencv)?[a-z-]*", requirement)
+            known = "weights" if "==" in requirement and extra == "features" else None
+            assert (known or name[1] or name[0].removesuffix("-python-headless")) in rows[extra]
+
+
+def test_images_brings_the_packages_of_every_format():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = extras["optional-dependencies"]
+    names = {re.match(r"[\w-]+", requirement)[0] for requirement in extras["images"]}
+    for narrow in ("io", "tables", "colmap"):
+        assert {re.match(r"[\w-]+", requirement)[0] for requirement in extras[narrow]} <= names
 
 
 def python_blocks(text):

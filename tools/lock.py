@@ -29,12 +29,12 @@ HEADER = """\
 
 
 def name_of(requirement):
-    """Name of a package in the spelling of the lock."""
+    """Return the name of a package in the spelling of the lock."""
     return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
 
 
 def requirements():
-    """What each group asks for, by its name."""
+    """Return what each group asks for, by its name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     lab = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
@@ -66,14 +66,14 @@ def weights():
 
 
 def blocks():
-    """Entries of the lock: requirement with its hashes, as text, and the groups that need it."""
+    """Yield the entries: requirement with its hashes, as text, and the groups that need it."""
     text = LOCK.read_text(encoding="utf-8")
     for entry, groups in re.findall(r"^(\w.*(?:\n    --hash.*)+)\n    # (.*)$", text, re.MULTILINE):
         yield entry, groups.split()
 
 
 def resolved(wanted, constraints, out, *flags):
-    """Requirements with all that they need, on every platform, as uv writes them to `out`.
+    """Let uv write requirements with all that they need, on every platform, to `out`.
 
     Versions that are in `out` before are preferred.
     """
