@@ -447,13 +447,6 @@ def test_the_twin_has_the_same_homography(turn, t, plane):
     assert np.linalg.norm(R1 - R) > 1e-4
 
 
-def record(scene, method, graph=None, cameras=None, options=QUICK):
-    graph = scene.graph if graph is None else graph
-    cameras = (scene.camera0, scene.camera1) if cameras is None else cameras
-    estimate = manymatch.estimate_relative_pose(graph, *cameras, method, options)
-    return assess(estimate)
-
-
 @settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), power=st.sampled_from([-3, -1, 1, 4]), method=methods)
 def test_confidence_does_not_depend_on_pixel_size(seed, power, method):
@@ -468,8 +461,8 @@ def test_confidence_does_not_depend_on_pixel_size(seed, power, method):
     # The motion filter rounds its grids to whole pixels, so that it alone knows how large they are.
     plain_options = QUICK.replace(disable=("filter",))
     options = plain_options.replace(threshold_px=s * QUICK.threshold_px)
-    first = record(scene, method, graph, (K, K), plain_options).to_dict()
-    other = record(scene, method, scaled, (scale @ K, scale @ K), options).to_dict()
+    first = solve(graph, K, K, plain_options, method)[1].to_dict()
+    other = solve(scaled, scale @ K, scale @ K, options, method)[1].to_dict()
     assert other.pop("noise_px") == pytest.approx(s * first.pop("noise_px"), rel=1e-9)
     assert json.dumps(other) == json.dumps(first)
 
@@ -483,8 +476,8 @@ def test_swapped_images_have_the_same_confidence(seed, config, method):
         graph.points1, graph.points0, graph.edges[:, ::-1], graph.similarity, graph.rank
     )
     options = QUICK.replace(max_iterations=10_000)
-    first = record(scene, method, options=options)
-    second = record(scene, method, swapped, (scene.camera1, scene.camera0), options)
+    first = solve(graph, scene.camera0, scene.camera1, options, method)[1]
+    second = solve(swapped, scene.camera1, scene.camera0, options, method)[1]
     if abs(first.num_matches - second.num_matches) > 3:
         return  # one of the two searches did not get there
     assert first.verdict == second.verdict == "solved"

@@ -73,39 +73,29 @@ def test_covariance_is_the_inverse_of_numerical_second_derivatives(exact):
     assert found.rotation_sd == pytest.approx(math.sqrt(np.trace(found.matrix[:3, :3])))
 
 
-def test_covariance_is_the_spread_of_repeated_estimates(exact):
+@pytest.mark.parametrize(
+    ("noise", "loss", "least"), [(0.2, "squared", 0.7), (0.8, "truncated", 0.5)]
+)
+def test_covariance_is_the_spread_of_repeated_estimates(exact, noise, loss, least):
     x0, x1, pose, eps = exact
     rng = np.random.default_rng(2)
     steps, claimed = [], []
     for _ in range(300):
-        y0, y1 = (x + 0.2 * eps * rng.standard_normal(x.shape) for x in (x0, x1))
-        R, t = _core.refine(y0, y1, np.ones(len(x0)), pose.R, pose.t, eps, "squared", 50)[:2]
-        steps.append(tangent_step(pose, R, t))
-        found = pose_covariance(y0, y1, manymatch.RelativePose(R, t), eps, np.zeros(0))
-        claimed.append(found.matrix)
-        assert 0.1 * eps < found.noise < 0.3 * eps
-    observed, said = np.cov(np.array(steps).T), np.mean(claimed, axis=0)
-    # Ratios of variances along all directions; 300 samples spread them by some 10 %.
-    ratios = np.linalg.eigvals(np.linalg.solve(said, observed)).real
-    assert ratios.min() > 0.7
-    assert ratios.max() < 1.4
-
-
-def test_covariance_is_the_spread_where_the_threshold_cuts_the_noise(exact):
-    x0, x1, pose, eps = exact
-    rng = np.random.default_rng(9)
-    steps, claimed = [], []
-    for _ in range(200):
-        y0, y1 = (x + 0.8 * eps * rng.standard_normal(x.shape) for x in (x0, x1))
-        R, t = _core.refine(y0, y1, np.ones(len(x0)), pose.R, pose.t, eps, "truncated", 50)[:2]
+        y0, y1 = (x + noise * eps * rng.standard_normal(x.shape) for x in (x0, x1))
+        R, t = _core.refine(y0, y1, np.ones(len(x0)), pose.R, pose.t, eps, loss, 50)[:2]
         steps.append(tangent_step(pose, R, t))
         distances = np.sqrt(_core.sampson(y0, y1, R, t)[0])
         kept = distances < eps
         refined = manymatch.RelativePose(R, t)
-        claimed.append(pose_covariance(y0[kept], y1[kept], refined, eps, distances).matrix)
-    observed, said = np.trace(np.cov(np.array(steps).T)), np.trace(np.mean(claimed, axis=0))
-    # What the kept matches alone would claim is 2.4 times too little.
-    assert 0.6 < observed / said < 1.5
+        found = pose_covariance(y0[kept], y1[kept], refined, eps, distances)
+        claimed.append(found.matrix)
+        assert 0.5 * noise * eps < found.noise < 1.5 * noise * eps
+    observed, said = np.cov(np.array(steps).T), np.mean(claimed, axis=0)
+    # Ratios of variances along all directions; 300 samples spread them by some 10 %. Where the
+    # threshold cuts the noise, the kept matches alone would claim 2.4 times too little.
+    ratios = np.linalg.eigvals(np.linalg.solve(said, observed)).real
+    assert least < ratios.min()
+    assert ratios.max() < 1.4
 
 
 def test_a_pull_by_wrong_candidates_is_part_of_the_covariance(exact):
