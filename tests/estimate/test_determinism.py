@@ -9,7 +9,7 @@ import pytest
 
 from manymatch import AssociationGraph, Options, _core, estimate_relative_pose
 from manymatch._validate import METHODS
-from tests.oracles.problems import nearby_pose, random_problem
+from tests.oracles.problems import random_problem
 from tests.support.synthetic_problems import same
 
 F = 800.0
@@ -47,34 +47,10 @@ def test_earlier_calls_do_not_matter(method):
     assert all(map(same, first, backwards[::-1]))
 
 
-def test_scores_agree_between_instruction_sets():
-    rng = np.random.default_rng(31)
-    for _ in range(20):
-        problem = random_problem(rng, n=100)
-        pose = nearby_pose(rng, problem.R, problem.t, 1e-3)
-        results = []
-        try:
-            for name in _core.instruction_sets():
-                _core.force_instruction_set(name)
-                results.append(
-                    _core.score(
-                        problem.x0, problem.x1, problem.edges, problem.eps, 0.3, 0.01, *pose
-                    )
-                )
-        finally:
-            _core.force_instruction_set(None)
-        for hcm, cardinality, inliers, r2 in results[1:]:
-            assert hcm == pytest.approx(results[0][0], rel=1e-9)
-            assert cardinality == results[0][1]
-            np.testing.assert_array_equal(inliers, results[0][2])
-            np.testing.assert_allclose(r2, results[0][3], rtol=1e-9, atol=1e-20)
-
-
-def version_with(isa):
-    """What `manymatch --version --verbose` prints under MANYMATCH_ISA."""
-    code = "from manymatch.cli.app import main; main()"
+def under(isa, code, *arguments):
+    """Run Python code in a process with MANYMATCH_ISA."""
     return subprocess.run(  # noqa: S603
-        [sys.executable, "-c", code, "--version", "--verbose"],
+        [sys.executable, "-c", code, *arguments],
         env=os.environ | {"MANYMATCH_ISA": isa},
         capture_output=True,
         text=True,
@@ -82,30 +58,25 @@ def version_with(isa):
     )
 
 
+VERSION = "from manymatch.cli.app import main; main()", "--version", "--verbose"
+
+
 # What each instruction set computes is compared in tests/golden/test_estimates.py.
 @pytest.mark.parametrize("isa", [*_core.instruction_sets(), ""])
 def test_the_variable_chooses_the_instruction_set(isa):
     expected = isa or _core.instruction_sets()[0]
-    assert f"instruction set {expected} " in version_with(isa).stdout
+    assert f"instruction set {expected} " in under(isa, *VERSION).stdout
 
 
 def test_an_unknown_instruction_set_is_one_sentence():
-    done = version_with("sse9")
+    done, sets = under("sse9", *VERSION), " ".join(_core.instruction_sets())
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    sets = " ".join(_core.instruction_sets())
     assert f"MANYMATCH_ISA must be one of {sets} on this machine" in line
     assert "'sse9'" in line
     assert "baseline" in sets
     with pytest.raises(ValueError, match="sse9"):
         _core.force_instruction_set("sse9")
-    code = "import manymatch, numpy as np; manymatch.associate(np.eye(3), np.eye(3))"
-    stopped = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", code],
-        env=os.environ | {"MANYMATCH_ISA": "AVX2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    stopped = under("AVX2", "import manymatch as m, numpy as n; m.associate(n.eye(3), n.eye(3))")
     assert stopped.returncode == 1
     assert stopped.stderr.splitlines()[-1].startswith("ValueError: MANYMATCH_ISA must be one of")

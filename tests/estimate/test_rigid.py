@@ -120,29 +120,6 @@ def test_far_from_the_origin():
 
 
 @both_problems
-def test_agreement_with_pycolmap(problem):
-    pycolmap = pytest.importorskip("pycolmap")
-    solve = {
-        "rigid": pycolmap.estimate_rigid3d_robust,
-        "similarity": pycolmap.estimate_sim3d_robust,
-    }[problem]
-    for seed in range(10):
-        graph, truth, threshold = random_graph(seed, problem, right=70, wrong=30, partners=1)
-        graph = graph.up_to_rank(1)
-        ends = graph.edges.T
-        pycolmap_options = pycolmap.RANSACOptions(max_error=threshold, random_seed=1)
-        found = solve(graph.points0[ends[0]], graph.points1[ends[1]], pycolmap_options)
-        model = np.vstack([found["tgt_from_src"].matrix(), [0, 0, 0, 1]])
-        for method in ("auto", "cm"):
-            estimate = ESTIMATORS[problem](graph, threshold, method, CLOUDS)
-            ours, theirs = error(estimate.transform, truth), error(model, truth)
-            assert error(estimate.transform, model) < 0.04
-            assert ours < max(1.5 * theirs, 0.02)
-        # The same inliers but for those at the threshold.
-        assert np.mean(estimate.inliers != np.asarray(found["inlier_mask"])) < 0.05
-
-
-@both_problems
 def test_scale_does_not_collapse(problem):
     # Many candidates end at a few points of one small place of cloud 1, where a scale of zero would
     # put all of cloud 0; the true transform has fewer.

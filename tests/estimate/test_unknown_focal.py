@@ -277,15 +277,3 @@ def slow_residuals(x0, x1, R, t, f):
     lines1, lines0 = a @ F.T, b @ F
     length = np.sqrt(np.sum(lines1[:, :2] ** 2, axis=1) + np.sum(lines0[:, :2] ** 2, axis=1))
     return np.sum(b * lines1, axis=1) / length
-
-
-def test_poselib_finds_the_same_from_rank_one_candidates():
-    poselib = pytest.importorskip("poselib")
-    graph, _, _ = made(15, 1300.0, wrong=0)
-    ours = estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
-    theirs, _ = poselib.estimate_shared_focal_relative_pose(
-        graph.points0 - CENTRE, graph.points1 - CENTRE, np.zeros(2), {"max_epipolar_error": 1.0}, {}
-    )
-    assert theirs.camera1.focal() == pytest.approx(ours.camera0.focal, rel=0.02)
-    t = np.asarray(theirs.pose.t)
-    assert pose_error_deg(ours.pose, np.asarray(theirs.pose.R), t) < 1.0
