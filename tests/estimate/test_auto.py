@@ -15,11 +15,11 @@ from tests.oracles.auto_graphs import (
     K,
     constant,
     joined,
+    off_by,
     synthetic_graph,
     true_scene,
     with_graph,
 )
-from tests.oracles.geometry import angle_between
 from tests.oracles.matching import is_matching
 from tests.support.synthetic_problems import same
 
@@ -35,11 +35,6 @@ def options(**changes):
 def solve(graph, settings=None, proposals=None, camera=K):
     settings = settings or options()
     return manymatch.estimate_relative_pose(graph, camera, camera, "auto", settings, proposals)
-
-
-def off_by(estimate, synthetic):
-    """Angle in degrees between the estimate's rotation and the true one."""
-    return np.degrees(angle_between(estimate.pose.R, synthetic.R))
 
 
 def assert_contract(graph, estimate, camera=K):

@@ -10,12 +10,12 @@ from tests.oracles.auto_graphs import (
     K,
     constant,
     joined,
+    off_by,
     synthetic_graph,
     true_scene,
     with_graph,
     wrong_scene,
 )
-from tests.oracles.geometry import angle_between
 from tests.support.synthetic_problems import same
 
 
@@ -31,11 +31,6 @@ def with_and_without(name, graph, also=(), **changes):
         )
         for extra in ((), (name,))
     ]
-
-
-def off_by(estimate, synthetic):
-    """Angle in degrees between the estimate's rotation and the true one."""
-    return np.degrees(angle_between(estimate.pose.R, synthetic.R))
 
 
 def test_every_part_has_its_test():

@@ -27,8 +27,8 @@ from manymatch_lab.datasets.synthetic import (
     make_scene,
     rotation_matrix,
 )
+from tests.oracles.problems import K
 
-K = np.array([[800.0, 0.0, 512.0], [0.0, 800.0, 384.0], [0.0, 0.0, 1.0]])
 OPTIONS = manymatch.Options(min_iterations=500, max_iterations=3000)
 
 

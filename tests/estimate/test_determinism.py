@@ -7,13 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from manymatch import AssociationGraph, Options, _core, estimate_relative_pose
+from manymatch import Options, _core, estimate_relative_pose
 from manymatch._validate import METHODS
-from tests.oracles.problems import random_problem
+from tests.oracles.problems import K, random_problem
 from tests.support.synthetic_problems import same
 
-F = 800.0
-K = np.array([[F, 0.0, 512.0], [0.0, F, 384.0], [0.0, 0.0, 1.0]])
 OPTIONS = Options(min_iterations=500, max_iterations=4000, seed=5)
 
 
@@ -21,9 +19,7 @@ def run(seed, method, options=OPTIONS, n=150):
     """Estimate of a graph with four candidates a vertex and about a fifth of its edges true."""
     rng = np.random.default_rng([21, seed])
     problem = random_problem(rng, n=n, max_degree=5, noise=0.5)
-    rank = rng.integers(1, 4, size=len(problem.edges))
-    points = (F * x + K[:2, 2] for x in (problem.x0, problem.x1))
-    graph = AssociationGraph(*points, problem.edges, rank=rank)
+    graph = problem.graph(rank=rng.integers(1, 4, size=len(problem.edges)))
     return estimate_relative_pose(graph, K, K, method, options)
 
 

@@ -4,30 +4,12 @@ import numpy as np
 import pytest
 
 import manymatch
-from manymatch import AssociationGraph, Options, RelativePose, _core
+from manymatch import AssociationGraph, Options, RelativePose, _core, pose_error_deg
 from tests.oracles.geometry import angle_between, rotation_from_vector
-from tests.oracles.problems import random_problem
+from tests.oracles.problems import K, pixels, random_problem
 
-F = 800.0
-K = np.array([[F, 0.0, 512.0], [0.0, F, 384.0], [0.0, 0.0, 1.0]])
 OPTIONS = Options(min_iterations=300, max_iterations=3000)
 METHODS = pytest.mark.parametrize("method", ["auto", "hcm-mcm"])
-
-
-def pixels(x, focal=F):
-    """Points of the normalised plane in pixels."""
-    return focal * x + K[:2, 2]
-
-
-def graph_of(problem):
-    """The problem as a graph in pixels."""
-    return AssociationGraph(pixels(problem.x0), pixels(problem.x1), problem.edges)
-
-
-def error_deg(pose, R, t):
-    """Larger of rotation and translation angle."""
-    cosine = np.clip(abs(pose.t @ t), 0.0, 1.0)
-    return np.degrees(max(angle_between(pose.R, R), np.arccos(cosine)))
 
 
 @METHODS
@@ -60,17 +42,17 @@ def test_coincident_keypoints_count_one_by_one(method):
         np.vstack([problem.edges, problem.edges + n]),
     )
     pose = RelativePose(problem.R, problem.t)
-    once = manymatch.score_pose(graph_of(problem), K, K, pose)
+    once = manymatch.score_pose(problem.graph(), K, K, pose)
     twice = manymatch.score_pose(doubled, K, K, pose)
     assert twice.cardinality == 2 * once.cardinality
     estimate = manymatch.estimate_relative_pose(doubled, K, K, method, options=OPTIONS)
-    assert error_deg(estimate.pose, problem.R, problem.t) < 2.0
+    assert pose_error_deg(estimate.pose, problem.R, problem.t) < 2.0
 
 
 @METHODS
 def test_holes_in_the_vertex_numbers_change_nothing(method):
     problem = random_problem(np.random.default_rng(6), n=60)
-    graph = graph_of(problem)
+    graph = problem.graph()
     where0 = np.sort(np.random.default_rng(7).choice(5000, 60, replace=False))
     where1 = np.sort(np.random.default_rng(8).choice(9000, 60, replace=False))
     points0, points1 = np.zeros((5000, 2)), np.zeros((9000, 2))
@@ -126,4 +108,4 @@ def test_very_different_focal_lengths_share_one_threshold(method):
     for focal in (400.0, 3000.0):
         assert scored(threshold / focal)[2].sum() != inliers.sum()
     estimate = manymatch.estimate_relative_pose(graph, K0, K1, method, options=OPTIONS)
-    assert error_deg(estimate.pose, problem.R, problem.t) < 3.0
+    assert pose_error_deg(estimate.pose, problem.R, problem.t) < 3.0

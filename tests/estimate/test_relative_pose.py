@@ -13,11 +13,10 @@ from manymatch import AssociationGraph, Options, RelativePose
 from manymatch_lab.datasets import synthetic
 from manymatch_lab.evaluate.statistics import paired_bootstrap_interval
 from tests.oracles.geometry import angle_between
-from tests.oracles.problems import random_problem
+from tests.oracles.problems import K, random_problem
 from tests.oracles.ransac import Loop
 from tests.support.synthetic_problems import same
 
-K = np.array([[800.0, 0.0, 512.0], [0.0, 800.0, 384.0], [0.0, 0.0, 1.0]])
 RNG = np.random.default_rng(0)
 GRAPH = AssociationGraph(
     RNG.uniform(0, 1000, (30, 2)), RNG.uniform(0, 700, (30, 2)), [(i, i) for i in range(30)]
@@ -147,12 +146,6 @@ def test_scores_of_unsolvable_graphs_are_zero_or_finite():
 METHODS = ("hcm", "mcm", "hcm-mcm")
 
 
-def to_graph(problem, edges=None):
-    """The problem in pixels, with other edges if they are given."""
-    points = [K[0, 0] * x + K[:2, 2] for x in (problem.x0, problem.x1)]
-    return AssociationGraph(*points, problem.edges if edges is None else edges)
-
-
 def compacted(graph):
     """Normalised points of the vertices in use, renumbered edges, eps for one pixel."""
     camera = manymatch.Camera.from_matrix(K)
@@ -206,7 +199,7 @@ def test_the_loop_equals_its_slow_twin(name, method):
     seed, changes, (low, high, more) = TWIN_RUNS[name]
     problem = random_problem(np.random.default_rng(seed), **{"n": 50, "max_degree": 4, **changes})
     options = Options(min_iterations=low, max_iterations=high, **{"seed": 5, **more})
-    estimate = assert_same_run(to_graph(problem), method, options)
+    estimate = assert_same_run(problem.graph(), method, options)
     assert estimate.success or high == 1
 
 
@@ -217,14 +210,14 @@ def test_hard_graphs_run_to_the_limit(method):
     wrong = rng.permutation(120)
     edges = np.array([(i, wrong[j]) if i > 25 else (i, j) for i, j in problem.edges])
     options = Options(min_iterations=50, max_iterations=2000, seed=3)
-    assert assert_same_run(to_graph(problem, edges), method, options).iterations == 2000
+    assert assert_same_run(problem.graph(edges), method, options).iterations == 2000
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("share", [0.2, 0.6])
 def test_proposals_restrict_the_samples_and_nothing_else(method, share):
     rng = np.random.default_rng([3, round(10 * share)])
-    graph = to_graph(random_problem(rng, n=70, max_degree=4))
+    graph = random_problem(rng, n=70, max_degree=4).graph()
     proposals = rng.random(graph.num_edges) < share
     options = Options(min_iterations=100, max_iterations=1000, seed=11)
     assert_same_run(graph, method, options, proposals)
@@ -234,7 +227,7 @@ def test_proposals_restrict_the_samples_and_nothing_else(method, share):
 def test_scores_are_those_of_the_pose(method):
     for seed in range(5):
         problem = random_problem(np.random.default_rng([9, seed]), n=80, max_degree=3)
-        graph = to_graph(problem)
+        graph = problem.graph()
         options = Options(min_iterations=500, max_iterations=5000, seed=seed)
         estimate = manymatch.estimate_relative_pose(graph, K, K, method, options)
         assert angle_between(estimate.pose.R, problem.R) < np.radians(1.0)
@@ -249,7 +242,7 @@ def test_guidance_samples_by_rank_and_none_ignores_the_ranks():
     rng = np.random.default_rng(10)
     problem = random_problem(rng, n=70, max_degree=4)
     rank = rng.integers(1, 4, size=len(problem.edges))
-    graph = to_graph(problem)
+    graph = problem.graph()
     ranked = AssociationGraph(graph.points0, graph.points1, graph.edges, rank=rank)
 
     def run(graph, proposals=None, guidance=0.0):

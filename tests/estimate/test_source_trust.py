@@ -13,7 +13,7 @@ import manymatch
 from manymatch import _core
 from manymatch.estimate.problem import match_features, probability_of
 from manymatch.estimate.relative_pose import RELATIVE_POSE, sampson_distances
-from tests.oracles.auto_graphs import K, constant, true_scene, with_graph, wrong_scene
+from tests.oracles.auto_graphs import K, constant, off_by, true_scene, with_graph, wrong_scene
 from tests.oracles.geometry import angle_between
 from tests.support.synthetic_problems import same
 
@@ -23,10 +23,6 @@ TRUST = "score/trust.h"
 def run(graph, **settings):
     chosen = {"min_iterations": 500, "max_iterations": 4000, **settings}
     return manymatch.estimate_relative_pose(graph, K, K, options=manymatch.Options(**chosen))
-
-
-def off_by(estimate, synthetic):
-    return np.degrees(angle_between(estimate.pose.R, synthetic.R))
 
 
 def trust_by_definition(source, prior, squared, dimensions):

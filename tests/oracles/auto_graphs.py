@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 
 import manymatch
-from tests.oracles.problems import random_pose, two_view_points
-
-FOCAL = 800.0
-CENTRE = np.array([512.0, 384.0])
-K = np.array([[FOCAL, 0.0, CENTRE[0]], [0.0, FOCAL, CENTRE[1]], [0.0, 0.0, 1.0]])
+from tests.oracles.geometry import angle_between
+from tests.oracles.problems import (  # noqa: F401
+    CENTRE,
+    FOCAL,
+    K,
+    pixels,
+    random_pose,
+    two_view_points,
+)
 
 _CORE = Path(__file__).parents[2] / "cpp"
 _FILES = (
@@ -94,9 +98,14 @@ def synthetic_graph(
     rows.sort()
     edges = np.array([(i, j) for _, _, i, j in rows])
     rank = np.array([rank for rank, *_ in rows]) if ranked else None
-    points = [FOCAL * x + CENTRE + rng.normal(scale=noise, size=x.shape) for x in (x0, x1)]
+    points = [pixels(x) + rng.normal(scale=noise, size=x.shape) for x in (x0, x1)]
     graph = manymatch.AssociationGraph(*points, edges, rank=rank)
     return SyntheticGraph(graph, R, t, edges[:, 0] == edges[:, 1])
+
+
+def off_by(estimate, synthetic):
+    """Angle in degrees between the estimate's rotation and the true one."""
+    return np.degrees(angle_between(estimate.pose.R, synthetic.R))
 
 
 def with_graph(graph, **changes):

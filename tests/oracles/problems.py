@@ -4,7 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from manymatch import AssociationGraph
 from tests.oracles.geometry import rotation_from_vector
+
+FOCAL = 800.0
+CENTRE = np.array([512.0, 384.0])
+K = np.array([[FOCAL, 0.0, CENTRE[0]], [0.0, FOCAL, CENTRE[1]], [0.0, 0.0, 1.0]])
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,16 @@ class Problem:
     eps: float
     R: np.ndarray
     t: np.ndarray
+
+    def graph(self, edges=None, rank=None):
+        """The same in pixels of the camera K, with other edges if they are given."""
+        edges = self.edges if edges is None else edges
+        return AssociationGraph(pixels(self.x0), pixels(self.x1), edges, rank=rank)
+
+
+def pixels(x, focal=FOCAL):
+    """Points of the normalised plane in pixels."""
+    return focal * x + CENTRE
 
 
 def random_pose(rng, max_angle=0.6):
