@@ -158,17 +158,13 @@ def _flag(field: dataclasses.Field[Any]) -> Any:
 
 def _settings(values: dict[str, Any], fields: dict[str, dataclasses.Field[Any]]) -> dict[str, Any]:
     """Keep the settings that were given, as arguments of `MatcherConfig.of`."""
-    preset, config, extra = values.pop("preset", None), values.pop("config"), values.pop("extra")
-    if preset is not None and config is not None:
-        raise ValueError(
-            f"--preset and --config must not be given together, got {preset!r} and {str(config)!r}"
-        )
-    sources = values.pop("sources", None) or []
-    if sources and (preset is not None or config is not None):
-        raise ValueError(
-            "--source must not be given together with --preset or --config, got "
-            f"{' and '.join(sources)} and {preset or str(config)!r}"
-        )
+    base = {name: values.pop(name, None) for name in ("preset", "config", "sources")}
+    base = {name: value for name, value in base.items() if value not in (None, [])}
+    if len(base) > 1:
+        flags = " and ".join(f"--{name.removesuffix('s')}" for name in base)
+        given = " and ".join(map(str, base.values()))
+        raise ValueError(f"{flags} must not be given together, got {given}")
+    extra = values.pop("extra")
     settings = {name: value for name, value in values.items() if value is not None}
     if "threshold_px" in settings:
         settings["threshold_px"] = _value(settings["threshold_px"].lower())
@@ -187,16 +183,14 @@ def _settings(values: dict[str, Any], fields: dict[str, dataclasses.Field[Any]])
         settings[name] = _value(value)
         if isinstance(fields[name].default, tuple) and isinstance(settings[name], str):
             settings[name] = split_list(value)
-    if sources:
-        return {"sources": sources, **settings}
-    base = preset if config is None else config
-    return settings if base is None else {"preset": base, **settings}
+    return {"preset" if name == "config" else name: v for name, v in base.items()} | settings
 
 
 def _value(text: str) -> Any:
     """Read a value of ``--set``: a JSON value, true, false or none in any case, else a text."""
-    if text.lower() in {"none", "true", "false"}:
-        return {"none": None, "true": True, "false": False}[text.lower()]
+    words = {"none": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
     try:
         return json.loads(text)
     except json.JSONDecodeError:
