@@ -141,7 +141,7 @@ def test_given_settings_override_a_file(given, tmp_path):
     ("arguments", "says"),
     [
         (("--preset", "classic", "--config", "a.toml"), "must not be given together"),
-        (("--source", "classic", "--preset", "classic"), "--preset and --source must not be given together"),
+        (("--source", "classic", "--preset", "classic"), "--preset and --source must not be given"),
         (("--set", "q"), "--set must be followed by name=value"),
         (("--set", "qq=3"), "--set must name one of .*got 'qq=3'"),
         (("--set", "nms_radus=3"), "did you mean 'nms_radius'"),

@@ -44,6 +44,11 @@ def crowded():
     return scene, estimate_relative_pose(scene.graph, scene.camera0, scene.camera1)
 
 
+def picture(scene, path=None, graph=None, **keywords):
+    graph = scene.graph if graph is None else graph
+    return plot_candidates(graph, scene.size, scene.size, path, **keywords)
+
+
 def segments(lines):
     return np.array(lines.get_segments()).reshape(-1, 2, 2)
 
@@ -91,7 +96,7 @@ def on_screen(figure, points, size, side):
 def test_formats(scene, estimate, tmp_path, ending):
     path = tmp_path / "new folder" / f"pair{'.' if ending else ''}{ending}"
     keywords = {"estimate": estimate, "max_keypoints": 2}
-    assert plot_candidates(scene.graph, scene.size, scene.size, path, **keywords) == path
+    assert picture(scene, path, **keywords) == path
     start = path.read_bytes()[:400]
     marks = {"jpg": b"\xff\xd8", "webp": b"WEBP", "tif": b"II*", "pdf": b"%PDF", "eps": b"%!PS"}
     assert {**marks, "svg": b"<svg"}.get(ending, b"\x89PNG") in start
@@ -123,7 +128,7 @@ def test_file_and_figure_are_the_same_picture(crowded, tmp_path, known):
 
 
 def test_candidates_of_the_wanted_number_of_keypoints_are_drawn(scene):
-    figure = plot_candidates(scene.graph, scene.size, scene.size, max_keypoints=10)
+    figure = picture(scene, max_keypoints=10)
     drawn = lines_of(figure.axes[0])
     starts = np.unique(drawn[:, 0], axis=0)
     assert len(starts) == 10
@@ -137,7 +142,7 @@ def test_candidates_of_the_wanted_number_of_keypoints_are_drawn(scene):
 
 def test_candidates_of_several_sources_are_coloured_by_source(scene):
     merged = merge_graphs([scene.graph, scene.graph.head(40)], ["first", "second"])
-    figure = plot_candidates(merged, scene.size, scene.size, max_keypoints=200)
+    figure = picture(scene, graph=merged, max_keypoints=200)
     for number in (0, 1):
         drawn = lines_of(figure.axes[0], SOURCE_COLOURS[number])
         assert len(drawn) == np.sum(merged.source == number)
@@ -149,13 +154,13 @@ def test_matches_of_several_sources_are_coloured_by_source(scene):
     found = estimate_relative_pose(merged, scene.camera0, scene.camera1)
     counts = merged.count_by_source(found.matches)
     assert min(counts.values()) > 0
-    figure = plot_candidates(merged, scene.size, scene.size, estimate=found)
+    figure = picture(scene, graph=merged, estimate=found)
     for colour, (name, number) in zip(SOURCE_COLOURS, counts.items(), strict=False):
         drawn = np.concatenate([c.get_colors() for c in line_groups(figure.axes[1])])
         assert np.isclose(drawn[:, :3], to_rgba(colour)[:3], atol=0.01).all(axis=1).sum() == number
         assert f"{number} of {name}" in texts_of(figure)
     truth = np.zeros(merged.num_edges, dtype=bool)
-    known = plot_candidates(merged, scene.size, scene.size, estimate=found, is_true=truth)
+    known = picture(scene, graph=merged, estimate=found, is_true=truth)
     assert len(lines_of(known.axes[1], drawing._WRONG)) == len(found.matches)
 
 
@@ -183,7 +188,7 @@ def test_kept_panel_shows_chosen_and_refused_candidates(scene, estimate):
     chosen = {tuple(match) for match in estimate.matches.tolist()}
     beyond = {i for i, j in chosen if rank_of[i, j] > 1}
     assert len(beyond) > 4
-    figure = plot_candidates(graph, scene.size, scene.size, estimate=estimate, max_keypoints=4)
+    figure = picture(scene, graph=graph, estimate=estimate, max_keypoints=4)
     places = [
         on_screen(figure, points, scene.size, side)
         for side, points in enumerate((graph.points0, graph.points1))
@@ -239,9 +244,7 @@ def test_matches_far_from_their_first_choice_come_first():
 
 
 def test_every_match_is_drawn_and_counted(scene, estimate):
-    figure = plot_candidates(
-        scene.graph, scene.size, scene.size, estimate=estimate, is_true=scene.is_true
-    )
+    figure = picture(scene, estimate=estimate, is_true=scene.is_true)
     assert len(figure.axes) == 2
     number = len(estimate.matches)
     assert number <= drawing._MOST_LINES
@@ -260,10 +263,8 @@ def test_caption_agrees_with_the_verdict(scene, estimate, verdict):
     several = with_alternatives(estimate)
     unsure = dataclasses.replace(several, match_probability=0.9 * estimate.match_probability)
     confidence = dataclasses.replace(assess(several), verdict=verdict, reason="It is so.")
-    figure = plot_candidates(
-        scene.graph,
-        scene.size,
-        scene.size,
+    figure = picture(
+        scene,
         estimate=unsure,
         confidence=confidence,
     )
@@ -278,7 +279,7 @@ def test_crowded_pairs_have_dots_for_all_and_lines_for_some_in_many_colours(crow
     scene, estimate = crowded
     number = len(estimate.matches)
     assert number > 2 * drawing._MOST_LINES
-    figure = plot_candidates(scene.graph, scene.size, scene.size, estimate=estimate)
+    figure = picture(scene, estimate=estimate)
     (lines,) = line_groups(figure.axes[1])
     assert len(lines.get_segments()) == drawing._MOST_LINES
     assert f"Lines for {drawing._MOST_LINES} of them." in said(figure)
@@ -298,19 +299,19 @@ def test_crowded_pairs_have_dots_for_all_and_lines_for_some_in_many_colours(crow
 def test_graphs_without_ranks_or_edges_and_failed_estimates_can_be_drawn(tmp_path):
     scene = make_scene(EASY, 0)
     plain = AssociationGraph(scene.graph.points0, scene.graph.points1, scene.graph.edges)
-    figure = plot_candidates(plain, scene.size, scene.size)
+    figure = picture(scene, graph=plain)
     assert "candidate" in texts_of(figure)
     assert not figure.axes[0].texts
     nothing = scene.graph.head(0)
     failed = estimate_relative_pose(nothing, scene.camera0, scene.camera1)
     arguments = {"estimate": failed, "confidence": assess(failed)}
-    figure = plot_candidates(nothing, scene.size, scene.size, **arguments)
+    figure = picture(scene, graph=nothing, **arguments)
     assert said(figure).count(failed.failure) == 1
-    alone = plot_candidates(nothing, scene.size, scene.size, estimate=failed)
+    alone = picture(scene, graph=nothing, estimate=failed)
     assert f"nothing: {failed.failure}" in said(alone)
     assert words.verdict_sentence(arguments["confidence"]) in said(figure)
     assert len(figure.axes) == 1
-    plot_candidates(nothing, scene.size, scene.size, tmp_path / "nothing.png", **arguments)
+    picture(scene, tmp_path / "nothing.png", nothing, **arguments)
     assert (tmp_path / "nothing.png").stat().st_size > 1000
 
 
@@ -457,12 +458,12 @@ sys.exit("matplotlib.pyplot" in sys.modules)
 def test_figures_show_themselves_in_notebooks_and_stay_light(scene, estimate):
     import matplotlib as mpl
 
-    figure = plot_candidates(scene.graph, scene.size, scene.size, estimate=estimate, title="Two")
+    figure = picture(scene, estimate=estimate, title="Two")
     copies = [figure, pickle.loads(pickle.dumps(figure))]  # noqa: S301
     dark = {"savefig.facecolor": "black", "figure.facecolor": "black", "text.color": "white"}
-    for picture in copies:
+    for one in copies:
         with mpl.rc_context({**dark, "savefig.transparent": True}):
-            data = picture._repr_png_()
+            data = one._repr_png_()
         pixels = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
         assert pixels.shape[:2] == tuple((figure.get_size_inches() * figure.dpi).astype(int))[::-1]
         assert (pixels[:4] == 255).all()

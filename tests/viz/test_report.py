@@ -107,9 +107,16 @@ def report(path, scene, estimate, **changes):
     return Page(path.read_text(encoding="utf-8"))
 
 
-def test_focal_lengths_that_were_found(scene, estimate, confidence, tmp_path):
+def test_focal_lengths_and_threshold_that_were_found(scene, estimate, confidence, tmp_path):
     """The banner and a card say what they are, and the code repeats the search for them."""
-    found = dataclasses.replace(estimate, focal_sd_px=(12.0, 12.0))
+    found = dataclasses.replace(
+        estimate,
+        focal_sd_px=(12.0, 12.0),
+        threshold_px=1.61803,
+        options=Options(threshold_px="auto"),
+        noise_px=0.4,
+        noise_sd_px=0.03,
+    )
     page = report(
         tmp_path / "report.html",
         scene,
@@ -121,7 +128,12 @@ def test_focal_lengths_that_were_found(scene, estimate, confidence, tmp_path):
     focal = f"{scene.camera0.focal:.0f} ± 12 px"
     assert f"Focal length found: {focal} (from the two images)." in page.text
     assert f"{focal} found from the images" in page.text
-    for said in ("focal_sigma=0.5)", "[900, ", "focal_sigma=0.05)", "shared_focal=False"):
+    assert page.data["threshold"] == 1.61803
+    for said in (
+        *("focal_sigma=0.5)", "[900, ", "focal_sigma=0.05)", "shared_focal=False"),
+        *("threshold 1.62 px", "Threshold 1.6 px chosen automatically", "threshold_px='auto'"),
+        "Noise 0.40 ± 0.03 px",
+    ):
         assert said in page.text
     plain = report(tmp_path / "plain.html", scene, estimate)
     for absent in ("Focal length", "focal_sigma=", "shared_focal="):
@@ -585,23 +597,3 @@ def test_size_is_bounded_for_any_number_of_poses(monkeypatch, scene, estimate, t
     # Fewer candidates still have nearly the same keypoints.
     assert max(sizes) < 2 * sizes[0]
     assert sizes[3] < 1.01 * sizes[2]
-
-
-def test_threshold_used_is_drawn(scene, estimate, confidence, tmp_path):
-    used = dataclasses.replace(
-        estimate,
-        threshold_px=1.61803,
-        options=Options(threshold_px="auto"),
-        noise_px=0.4,
-        noise_sd_px=0.03,
-    )
-    page = report(tmp_path / "r.html", scene, used, confidence=confidence)
-    assert page.data["threshold"] == 1.61803
-    for said in (
-        "threshold 1.62 px",
-        "Threshold 1.6 px chosen automatically",
-        "Noise 0.40 ± 0.03 px",
-    ):
-        assert said in page.text
-    assert "threshold_px='auto'" in page.text
-    json.loads(page.scripts[0])

@@ -83,12 +83,9 @@ def opened(browser, url):
 def place_of(browser, scene, side, keypoint, block="center"):
     """Where a keypoint is in the window, scrolled into view, by our own reckoning."""
     browser.evaluate(f"document.getElementById('panel{side}').scrollIntoView({{block: '{block}'}})")
-    box = browser.evaluate(
-        f"(r => [r.left, r.top, r.width, r.height])"
-        f"(document.getElementById('panel{side}').getBoundingClientRect())"
-    )
-    points = (scene.graph.points0, scene.graph.points1)[side]
-    return [box[k] + (points[keypoint][k] + 0.5) / scene.size[k] * box[2 + k] for k in (0, 1)]
+    corner, extent = panel_box(browser, side)
+    point = (scene.graph.points0, scene.graph.points1)[side][keypoint]
+    return (corner + (point + 0.5) / scene.size * extent).tolist()
 
 
 def lonely_keypoint(scene, estimate, side):
