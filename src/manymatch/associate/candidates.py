@@ -126,17 +126,14 @@ class Association:
         working1: ArrayLike | None = None,
         further: Sequence[Association] = (),
     ) -> AssociationGraph:
-        """Cut and filter an existing graph, in which all candidates have ranks, best first.
-
-        The sizes are widths and heights in the graph's pixels, and the working sizes those of
-        `candidates`. `operator` is not used. `further` is as in `cut`.
-        """
-        sizes = (size0, size1, working0, working1)
+        """Cut and filter a graph with ranks as `cut` does, and keep no edge of a rank above k."""
         own = self._by_source(graph, further)
         if graph.source is None or graph.rank is None or not own:
-            return self.cut(graph.up_to_rank(self.k), *sizes).graph
-        deepest = np.array([association.k for association in own])
-        return self.cut(graph.filter(graph.rank <= deepest[graph.source]), *sizes, further).graph
+            nested = graph.up_to_rank(self.k)
+        else:
+            deepest = np.array([association.k for association in own])
+            nested = graph.filter(graph.rank <= deepest[graph.source])
+        return self.cut(nested, size0, size1, working0, working1, further).graph
 
     def _by_source(
         self, graph: AssociationGraph, further: Sequence[Association]
@@ -156,11 +153,11 @@ class Association:
         working1: ArrayLike | None = None,
         further: Sequence[Association] = (),
     ) -> Candidates:
-        """Cut and filter as `apply` does, for edges of any rank, and count what each step keeps.
+        """Cap, filter and cut a graph whose edges are best first, and count what each step keeps.
 
-        The edges of several sources are cut and filtered source by source. `further` are the
-        associations of the sources after the first; where their number does not fit the graph,
-        this association holds for all sources.
+        Sizes are as in `candidates`. The edges of several sources are cut and filtered source by
+        source. `further` are the associations of the sources after the first; where their number
+        does not fit the graph, this association holds for all sources.
         """
         sizes = ((size0, working0), (size1, working1))
         several = self._by_source(graph, further)

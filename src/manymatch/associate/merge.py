@@ -49,11 +49,6 @@ def merge_graphs(
         source, then by source. If only some graphs have ranks, the edges of the others are ranked
         by their place among the edges of their two keypoints. If only some have priors, the edges
         of the others get the prior 1. Similarities are kept if all graphs have them.
-
-    Raises
-    ------
-    ValueError
-        If there is no graph, points have different numbers of coordinates, or names do not fit.
     """
     given = [graph.best_first() for graph in _checked_graphs(graphs)]
     parts = [_sources_of(graph, i) for i, graph in enumerate(given)]
@@ -179,16 +174,11 @@ def merge_coincident(
         One vertex a group, numbered by the first keypoint of the group, at the mean position of
         its distinct positions. Of edges that became one, the smallest rank and the largest
         similarity are kept, and the source and prior of the first. Edges are by (rank, decreasing
-        similarity, i, j); where the graph has no ranks or no similarities, by what there is and
-        then by their place in the graph, and where it has sources, whose similarities cannot be
-        compared, by rank and place. If nothing coincides, this is the graph as it was given.
+        similarity, i, j); without ranks or similarities, by what there is and then by their place
+        in the graph; with sources, whose similarities cannot be compared, by rank and place. If
+        nothing coincides, this is the graph as it was given.
     index0, index1 : (N0,) and (N1,) int64 ndarray
         The vertex of ``merged`` that every keypoint of ``graph`` became.
-
-    Raises
-    ------
-    ValueError
-        If ``graph`` is not an AssociationGraph or the tolerance is negative or not finite.
     """
     graph = as_graph(graph)
     tolerance = real(tolerance_px, "tolerance_px", 0.0, closed=True)

@@ -91,28 +91,21 @@ def associate(
     Returns
     -------
     edges : (E, 2) int64 ndarray
-        ``(i, j)``, indices into ``desc0`` and ``desc1``, by (rank ascending, similarity descending,
-        i, j).
+        Indices into ``desc0`` and ``desc1``, by (rank, decreasing similarity, i, j).
     similarity : (E,) float32 ndarray
         Cosine of every edge.
     rank : (E,) int32 ndarray
         The first K at which the operator keeps the edge: the larger of the two ranks for
-        ``"mutual"``, the smaller for ``"union"``, the row rank for ``"oneway"``. So the edges of
-        rank at most K' are the result of the operator with ``k=K'``, for every K' up to K.
+        ``"mutual"``, the smaller for ``"union"``, the row rank for ``"oneway"``.
 
     Notes
     -----
-    Unit descriptors are rounded to float32; their inner product is summed in float64 in a fixed
-    order and rounded to float32. A float32 matrix product only chooses, with a rigorous bound of
-    its rounding error, the pairs for which that is computed. The result is therefore a function of
-    the descriptors alone: not of threads, BLAS, tile shapes, instruction set or the order of the
-    keypoints, and equal descriptors tie exactly.
-
-    Memory peaks at about ``4 D (N0 + N1)`` bytes for the unit descriptors (twice that for types
-    other than float32 and float64, or arrays that are not contiguous), 16 MiB for a tile of the
-    product and ``(64 k + 80) (N0 + N1)`` bytes for lists and edges.
-
-    The number of threads is that of BLAS: OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or OMP_NUM_THREADS
+    The result is a function of the descriptors alone: not of threads, BLAS, tile shapes,
+    instruction set or the order of the keypoints, and equal descriptors tie exactly. A float32
+    matrix product only chooses, with a rigorous bound of its rounding error, the pairs whose
+    cosine is summed in float64 in a fixed order. Memory peaks at about ``4 D (N0 + N1)`` bytes
+    (twice that for types other than float32 and float64), 16 MiB and ``(64 k + 80) (N0 + N1)``
+    bytes. The threads are those of BLAS: OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or OMP_NUM_THREADS
     if one is set, else one per core.
 
     Examples
@@ -143,9 +136,7 @@ def associate_owned(
     """Find candidates between keypoints, whose similarity is the best of their descriptors'.
 
     A place that SIFT describes under two orientations is one keypoint: it has one list of
-    neighbours, and is in a list once. Otherwise as `associate`, to which this is equal where every
-    keypoint has one descriptor. The similarity of an edge is the largest cosine of a descriptor of
-    the one keypoint and a descriptor of the other.
+    neighbours, and is in a list once. Otherwise as `associate`.
 
     Parameters
     ----------

@@ -54,8 +54,7 @@ class Camera:
     (`Camera.unknown`) has a prior, whose median is in `K`; the estimators find it with the pose.
 
     Pixels are (x, y) with the centre of the top-left pixel at (0, 0), OpenCV's convention, and
-    cx, cy follow it. COLMAP puts that centre at (0.5, 0.5): `from_colmap` and `to_colmap` are the
-    only places that shift between the two.
+    cx, cy follow it. COLMAP puts that centre at (0.5, 0.5): `from_colmap` and `to_colmap` shift.
 
     Parameters
     ----------
@@ -76,12 +75,6 @@ class Camera:
         Standard deviation of the logarithm of a focal length that is not known, whose prior is
         log-normal around that of `params`: 0.05 is about five per cent. None if it is known. Only
         for models without distortion.
-
-    Raises
-    ------
-    ValueError
-        If the model is unknown, the number of parameters is another, a focal length is not
-        positive, anything is not finite, or a camera with distortion has a `focal_sigma`.
 
     Examples
     --------
@@ -132,9 +125,8 @@ class Camera:
 
         The principal point is the centre of the image, and there is no distortion. The prior of
         the focal length is log-normal around `focal_px`, in pixels, by default 0.9 times the longer
-        edge of `width` and `height`. `sigma` is the standard deviation of its logarithm, by default
-        0.5: nine in ten cameras have 0.44 to 2.3 times the median. For a focal length that is
-        roughly known, such as one from EXIF, 0.05 is about five per cent.
+        edge. `sigma` is the standard deviation of its logarithm, by default 0.5: nine in ten
+        cameras have 0.44 to 2.3 times the median.
         """
         width, height = integer(width, "width", 1), integer(height, "height", 1)
         focal = _USUAL_FOCAL * max(width, height) if focal_px is None else _focal(focal_px)
@@ -159,11 +151,7 @@ class Camera:
     def from_matrix(
         cls, K: ArrayLike, width: int | None = None, height: int | None = None
     ) -> Camera:
-        """Make a PINHOLE camera of a camera matrix and the image size in pixels.
-
-        K is ``[[fx, skew, cx], [0, fy, cy], [0, 0, 1]]`` in pixels, the centre of the top-left
-        pixel at (0, 0).
-        """
+        """Make a PINHOLE camera of K, ``[[fx, skew, cx], [0, fy, cy], [0, 0, 1]]``, in pixels."""
         return cls("PINHOLE", width, height, *_matrix_params(K, "K", "a 3x3 camera matrix"))
 
     @classmethod
@@ -196,10 +184,7 @@ class Camera:
 
     @classmethod
     def from_colmap(cls, camera: object) -> Camera:
-        """Convert a pycolmap.Camera or dict in COLMAP's pixels: the top-left centre is (0.5, 0.5).
-
-        A size of 0, which is how COLMAP says "unknown", becomes None.
-        """
+        """Convert a pycolmap.Camera or dict in COLMAP's pixels; a size of 0 becomes None."""
         if isinstance(camera, Mapping):
             return _shift_pixels(cls.from_dict(camera), -COLMAP_PIXEL_CENTRE)
         model = getattr(camera, "model", None)
@@ -277,9 +262,8 @@ class Camera:
     def unproject(self, points: ArrayLike) -> FloatArray:
         """Map pixels (N, 2) to undistorted points (x/z, y/z) of the normalised plane, (N, 2).
 
-        The result is NaN for pixels that are not finite and where the distortion cannot be
-        inverted: beyond the radius at which the image folds over or the distortion has a pole, and
-        from 90 degrees off the axis on for a fisheye.
+        The result is NaN for pixels that are not finite and where the distortion has no inverse:
+        beyond a fold or pole, and from 90 degrees off the axis on for a fisheye.
         """
         px = float_array(points, "points", "an (N, 2) array of pixels", (None, 2), finite=False)
         px[~np.isfinite(px).all(axis=1)] = np.nan
@@ -317,8 +301,7 @@ class Camera:
         """Return the camera of the image after quarter turns and mirroring.
 
         `axes`, (2, 2), maps directions (x, y) in this image to directions in the other one: 0 and
-        1 or -1 in every row and column. The camera must have a size, and no skew that would then
-        stand below the diagonal.
+        1 or -1 in every row and column. The camera must have a size, and no skew if x and y swap.
         """
         A = float_array(axes, "axes", "a 2x2 signed permutation", (2, 2))
         if np.abs(A).tolist() not in ([[1, 0], [0, 1]], [[0, 1], [1, 0]]):
@@ -331,14 +314,14 @@ class Camera:
         flips = A.sum(axis=0) < 0  # of x and y of this image
         cx = width - 1 - self.cx if flips[0] else self.cx
         cy = height - 1 - self.cy if flips[1] else self.cy
-        params = list(self.params)
-        n = MODELS[self.model].num_focal
+        params, lens = list(self.params), MODELS[self.model]
+        n = lens.num_focal
         params[n : n + 2] = (cy, cx) if swapped else (cx, cy)
         if n == 2 and swapped:
             params[:2] = self.fy, self.fx
-        if "p1" in MODELS[self.model].fields:
+        if "p1" in lens.fields:
             # The tangential distortion moves x by r^2 q + 2 (q x) x, where q is (p2, p1).
-            at = MODELS[self.model].fields.index("p1")
+            at = lens.fields.index("p1")
             params[at + 1], params[at] = (A @ (params[at + 1], params[at])).tolist()
         size = (height, width) if swapped else (width, height)
         skew = self.skew * float(A[0, 0] * A[1, 1])
@@ -411,20 +394,16 @@ def _focal(value: object) -> float:
 
 def _checked_params(model: str, params: object) -> tuple[float, ...]:
     """Check the parameters of a known model."""
-    fields = MODELS[model].fields
+    fields, focals = MODELS[model].fields, MODELS[model].num_focal
     want = f"the {len(fields)} finite numbers {', '.join(fields)} of {model}"
     values = float_array(params, "params", want, (len(fields),)).tolist()
-    num_focal = MODELS[model].num_focal
-    for field, value in zip(fields[:num_focal], values, strict=False):
+    for k, (field, value) in enumerate(zip(fields, values, strict=True)):
         # A focal length that is not a normal number has no finite inverse.
-        if value < sys.float_info.min:
+        if k < focals and value < sys.float_info.min:
             raise ValueError(f"params must have a positive focal length {field}, got {value}")
-    for field, value in zip(fields[num_focal + 2 :], values[num_focal + 2 :], strict=True):
-        if abs(value) > _LARGEST_COEFFICIENT:
-            raise ValueError(
-                f"params must have a distortion {field} of size up to {_LARGEST_COEFFICIENT:g}, "
-                f"got {value}"
-            )
+        if k >= focals + 2 and abs(value) > _LARGEST_COEFFICIENT:
+            limit = f"of size up to {_LARGEST_COEFFICIENT:g}"
+            raise ValueError(f"params must have a distortion {field} {limit}, got {value}")
     return tuple(values)
 
 

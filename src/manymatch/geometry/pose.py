@@ -213,14 +213,9 @@ def translation_error_deg(t: ArrayLike, t_true: ArrayLike) -> float:
 def pose_error_deg(pose: RelativePose | None, R_true: ArrayLike, t_true: ArrayLike) -> float:
     """Pose error in degrees: the larger of the rotation and the translation-direction error.
 
-    Parameters
-    ----------
-    pose : RelativePose or None
-        An estimate, camera 0 to camera 1; None is a failure and counts 180 degrees.
-    R_true : (3, 3) array
-        True rotation, camera 0 to camera 1.
-    t_true : (3,) array
-        True translation, camera 0 to camera 1, of any length but zero; its sign does not matter.
+    The pose is an estimate, camera 0 to camera 1; None is a failure and counts 180 degrees. The
+    true rotation R_true (3, 3) and translation t_true (3,), of any length but zero and either sign,
+    map camera 0 to camera 1 too.
     """
     if pose is None:
         _rotation(R_true, "R_true")
@@ -232,21 +227,11 @@ def pose_error_deg(pose: RelativePose | None, R_true: ArrayLike, t_true: ArrayLi
 
 
 def pose_auc(errors_deg: ArrayLike, thresholds: Sequence[float] = (5, 10, 20)) -> FloatArray:
-    """Area under the recall curve of pose errors up to each threshold, in percent.
+    """Area under the recall curve of pose errors up to each threshold, in percent, float64.
 
     The curve starts at (0, 0), rises by 1/n at each error in increasing order, straight between
-    them, and is flat from the last error below a threshold up to that threshold.
-
-    Parameters
-    ----------
-    errors_deg : (n,) array
-        Pose errors in degrees, zero or more; a failure is 180 or infinity.
-    thresholds : sequence of float
-        Thresholds in degrees, above zero.
-
-    Returns
-    -------
-    (len(thresholds),) float64, 0 to 100
+    them, and is flat from the last error below a threshold up to that threshold. `errors_deg` (n,)
+    and `thresholds` are in degrees; a failure is an error of 180 or infinity.
     """
     want = "a list of errors in degrees, at least one"
     errors = float_array(errors_deg, "errors_deg", want, (None,), finite=False)
