@@ -299,6 +299,34 @@ def test_ctrl_c_stops_what_was_started(listed, views, tmp_path):
         shutil.rmtree(place, ignore_errors=True)
 
 
+def test_lost_head_is_one_sentence_and_a_code_of_its_own(listed, views, local, tmp_path):
+    node = {"num_cpus": 1, "object_store_memory": STORE}
+    nodes = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={**node, "include_dashboard": False}
+    )
+    address = nodes.address
+    command = [listed, "--images", views, "--out", tmp_path, "--format", "npz", *FLAGS]
+    try:
+        nodes.add_node(**node)
+        with running(*command, "--engine", "ray", "--address", address) as process:
+            wait_for(process, tmp_path, 5)
+            for info in itertools.chain(*nodes.head_node.all_processes.values()):
+                info.process.kill()
+            _, errors = process.communicate(timeout=HANGS_S)
+    finally:
+        with contextlib.suppress(Exception):
+            nodes.shutdown()
+    assert process.returncode == 3, errors
+    assert errors.splitlines()[-1] == (
+        f"manymatch: the Ray cluster at {address} has ended; finished blocks are kept, and "
+        "the same command continues"
+    )
+    assert "Traceback" not in errors
+    with running(*command) as process:
+        process.communicate(timeout=HANGS_S)
+    assert_same(tmp_path, local)
+
+
 # Clusters that are not there.
 
 

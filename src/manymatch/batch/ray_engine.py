@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import re
 import secrets
+import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,14 +39,21 @@ if TYPE_CHECKING:
     Driver: TypeAlias = tuple[str, Any, str, dict[str, str], int | None]
 
 _ADDRESS = re.compile(r"([^\s/@:]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
-# How long a cluster may take to answer, and how often a thread that waits looks for Ctrl-C.
-_ANSWER_SECONDS, _POLL_SECONDS = 10.0, 0.5
+# How long a cluster may take to answer, and later not answer: Ray ends the process after 60 s. And
+# how often a thread that waits looks for Ctrl-C.
+_ANSWER_SECONDS, _LOST_SECONDS, _POLL_SECONDS = 10.0, 20.0, 0.5
 # How often a task is run again whose process or node was lost.
 _RETRIES = 3
 # Tasks that share a GPU at most.
 _TASKS_PER_GPU = 4
 # Images whose features the cluster holds for further blocks, on disk where memory is short.
 _VIEWS = 256
+
+
+class ClusterLostError(ConnectionError):
+    """The head of a Ray cluster has ended; finished blocks are kept."""
+
+    exit_code = 3
 
 
 def ray_cluster(engine: object, address: object, workers: int) -> RayCluster | None:
@@ -73,6 +83,7 @@ class RayCluster:
         if not (known or (isinstance(address, str) and _ADDRESS.fullmatch(address))):
             raise refusal("address", 'left out, "auto" or "host:port" of a Ray cluster', address)
         self._address, self._workers, self._own = address, workers, False
+        self._next_check, self._answered = 0.0, math.inf
         where = "of this machine" if address == "auto" else f"at {address}"
         self._name = "a local Ray" if address is None else f"the Ray cluster {where}"
 
@@ -99,6 +110,23 @@ class RayCluster:
             raise ConnectionError(f"{self._name} cannot be used: {reason}") from error
         self._own = True
         return dict(self._ray.cluster_resources())
+
+    def check(self) -> None:
+        """Raise `ClusterLostError` if the head of the cluster has not answered for a while."""
+        now = time.monotonic()
+        if now < self._next_check:
+            return
+        self._next_check = now + 1.0
+        host, _, port = self._ray.get_runtime_context().gcs_address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+            self._answered = time.monotonic()
+        except OSError as error:
+            if now - self._answered > _LOST_SECONDS:
+                raise ClusterLostError(
+                    f"{self._name} has ended; finished blocks are kept, and the same command "
+                    "continues"
+                ) from error
 
     def _check_reachable(self) -> None:
         """Refuse a cluster that does not answer; Ray itself would wait for minutes and exit."""
@@ -144,7 +172,7 @@ class RayBlocks:
     """
 
     def __init__(self, cluster: RayCluster, do_block: BlockWork) -> None:
-        there = cluster.resources()
+        self._cluster, there = cluster, cluster.resources()
         self._ray = ray = require("ray", 'engine "ray"', "ray")
         network, cuda = do_block.work.config.needs_torch, do_block.work.device == "cuda"
         resources: dict[str, float] = {"num_cpus": 1}
@@ -175,6 +203,7 @@ class RayBlocks:
         try:
             while not ray.wait([task], timeout=_POLL_SECONDS)[0]:
                 stop_point()
+                self._cluster.check()
         except BaseException:
             # Only while it is in work: Ray ends the process if a finished task is cancelled.
             with contextlib.suppress(Exception):

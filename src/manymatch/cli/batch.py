@@ -103,7 +103,7 @@ def run(
     batch pairs.txt --images photos --engine ray --address auto.
 
     Exit codes: 0 if every pair was run and at least one has a pose, 1 if pairs could not be run or
-    none has a pose, 2 if the input is bad, 130 after Ctrl-C.
+    none has a pose, 2 if the input is bad, 3 if the Ray cluster was lost, 130 after Ctrl-C.
     """
     per: Any = choice(camera_per, "--camera-per", CAMERA_PER)
     check_file(pairs, "pairs", "a list of pairs or a folder of images")

@@ -160,8 +160,9 @@ run_as_process = False
 def clean_exit() -> Iterator[None]:
     """Turn errors of the user into one sentence and an exit code; every command runs in it.
 
-    A bad value or file, a package that is not installed and a lack of memory are exit code 2,
-    Ctrl-C is 130. Other exceptions are programming errors and are not caught.
+    A bad value or file, a package that is not installed and a lack of memory are exit code 2, a
+    cluster that was lost is 3, and Ctrl-C is 130. Other exceptions are programming errors and are
+    not caught.
     """
     try:
         yield
@@ -173,7 +174,7 @@ def clean_exit() -> Iterator[None]:
         raise typer.Exit(BAD_INPUT) from None
     except (ValueError, OSError, ModuleNotFoundError) as error:
         print_error(str(error))
-        raise typer.Exit(BAD_INPUT) from None
+        raise typer.Exit(getattr(error, "exit_code", BAD_INPUT)) from None
     except Exception as error:
         if not out_of_memory(error):
             raise
