@@ -102,6 +102,7 @@ def test_csv_lists(tmp_path, images, head, line):
     ("text", "says"),
     [
         ("image0,image1\n", "it has no pair"),
+        ("image0,image1\nc,\n", "line 2: .*got 1 column"),
         ("a.jpg,b.jpg\nc,\n", "line 2: .*got 1 column"),
         ('a.jpg,b.jpg\n"c.jpg,d.jpg\n', "line 2: its columns cannot be told apart"),
         ("a.jpg b.jpg\n", "line 1: .*got 1 column"),

@@ -249,21 +249,25 @@ def read_pairs(path: object, images: object) -> PairList:
     comma, remote = source.suffix.lower() == ".csv", is_remote(folder)
     names: dict[str, int] = {}
     indices, turns, numbers, rows = array("i"), array("b"), array("d"), array("i")
-    wrong, letters = (OSError, ValueError, MemoryError), files.limit("text_mb") * 1_000_000
+    most, letters = files.limit("records"), files.limit("text_mb") * 1_000_000
+    wrong, header = (OSError, ValueError, MemoryError), comma
     with files.reading(source, _WANT, *wrong), files.open_regular(source) as file:
-        lines = ((k, line) for k, line in files.read_lines(file) if line.strip())
-        content = ((k, line) for k, line in lines if not line.lstrip().startswith("#"))
-        for place, (number, line) in enumerate(content):
+        for number, line in files.read_lines(file):
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
             try:
-                both, rest = _split(line, comma)
-                if comma and place == 0 and not any(PurePath(name).suffix for name in both):
+                both, rest = _split(text, comma)
+                skipped = header and not any(PurePath(name).suffix for name in both)
+                header = False
+                if skipped:
                     continue
                 line_turns, matrices = _columns(both, rest)
                 if remote:
                     _ = [folder / name for name in both]  # refuses names outside the folder
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
-            if len(rows) == files.limit("records"):
+            if len(rows) == most:
                 raise files.too_large("it has more pairs", "records")
             if matrices:
                 files.check_size(len(numbers) + len(matrices), "its matrices")
@@ -311,11 +315,11 @@ def exhaustive_pairs(folder: object) -> PairList:
 
 def _split(line: str, comma: bool) -> tuple[list[str], list[str]]:
     """Return the names of a line, two if it has them, and the words after them."""
-    if not (comma or "\t" in line.strip() or '"' in line):
+    if not comma and "\t" not in line and '"' not in line:
         fields = line.split()
-    elif comma or "\t" in line.strip():
+    elif comma or "\t" in line:
         try:
-            (cells,) = csv.reader([line.strip()], delimiter="," if comma else "\t", strict=True)
+            (cells,) = csv.reader([line], delimiter="," if comma else "\t", strict=True)
         except csv.Error as error:
             raise ValueError(f"its columns cannot be told apart: {error}") from error
         fields = [cell.strip() for cell in cells]
@@ -325,7 +329,8 @@ def _split(line: str, comma: bool) -> tuple[list[str], list[str]]:
             if match[2] is not None and match[2].startswith('"'):
                 raise ValueError(f"a quoted name must end with a quote, got {match[2]!r}")
         fields = [match[1] if match[2] is None else match[2] for match in found]
-    return [name for name in fields[:2] if name], " ".join(fields[2:]).split()
+    rest = " ".join(fields[2:]).split() if len(fields) > 2 else []
+    return [name for name in fields[:2] if name], rest
 
 
 def _columns(names: list[str], rest: list[str]) -> tuple[list[int], list[float]]:
@@ -333,6 +338,8 @@ def _columns(names: list[str], rest: list[str]) -> tuple[list[int], list[float]]
     if len(names) < 2 or len(rest) not in (0, 2, 2 + _NUMBERS):
         given = count(len(names) + len(rest), "column")
         raise ValueError(f"it must have {_COLUMNS}, got {given}")
+    if not rest:
+        return [0, 0], []
     for word, name in zip(rest, ("rot0", "rot1"), strict=False):
         if word not in {"0", "1", "2", "3"}:
             raise ValueError(f"{name} must be 0, 1, 2 or 3 quarter turns, got {word!r}")
@@ -346,7 +353,7 @@ def _columns(names: list[str], rest: list[str]) -> tuple[list[int], list[float]]
             raise ValueError(f"matrices must hold finite numbers, got {word!r}")
     if numbers:
         Pair(names[0], names[1], Path(), Path(), **_matrices(np.array(numbers)))
-    return [int(word) for word in rest[:2]] or [0, 0], numbers
+    return [int(word) for word in rest[:2]], numbers
 
 
 def _matrices(numbers: FloatArray) -> dict[str, Any]:
