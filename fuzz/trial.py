@@ -184,8 +184,8 @@ def sound_calls() -> dict[str, tuple[Callable[..., object], dict[str, Any]]]:
         ),
         "gms": (lambda **a: manymatch.gms_filter(graph(**a), (520, 520), (520, 520)), images),
         "merge": (lambda **a: manymatch.merge_coincident(graph(**a), 1.0), images),
-        "compat.cv2": (
-            lambda **a: compat.cv2.findHomography(a["points0"], a["points1"]),
+        "compat.poselib": (
+            lambda **a: compat.poselib.estimate_homography(a["points0"], a["points1"]),
             {"points0": x0, "points1": x1},
         ),
         "graph_from_matches": (
@@ -289,7 +289,11 @@ def outcome(call: Call, name: str = "") -> str:
         text = str(error)
         if "\n" in text or not text or len(text) > LONGEST_MESSAGE:
             return f"bad message {text[:200]!r}"
-        return "sentence" if name in text else f"does not name {name}: {text[:200]}"
+        return (
+            "sentence"
+            if name in text or "must be given" in text
+            else f"does not name {name}: {text[:200]}"
+        )
     except BaseException as error:  # noqa: BLE001 - anything else is what the trial looks for
         return f"{type(error).__name__}: {str(error)[:200]}"
     finally:

@@ -122,7 +122,8 @@ class Frame:
     def __init__(self, graph: AssociationGraph) -> None:
         points = graph.points1[np.unique(graph.edges[:, 1])]
         self.centre = np.median(points, axis=0) if len(points) else np.zeros(3)
-        distance = np.linalg.norm(points - self.centre, axis=1)
+        with np.errstate(over="ignore"):
+            distance = np.linalg.norm(points - self.centre, axis=1)
         unit = float(np.median(distance)) if len(points) else 0.0
         unit = unit if unit > 0.0 else float(distance.max(initial=0.0))
         self.unit = unit if 0.0 < unit < np.inf else 1.0

@@ -172,6 +172,7 @@ class Confidence:
         return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def assess(estimate: Estimate) -> Confidence:
     """Assess how far an estimate can be trusted.
 
@@ -361,6 +362,7 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
     if second.success and problem.chart is not None:
         error = float(np.linalg.norm(problem.chart.error(pair, second.model, model)))
         apart = ERROR_LIMIT_DEG * error * min(1.0, 1.0 / max(spread.error_sd, 1e-9))
+        apart = apart if math.isfinite(apart) else 180.0
     rivals = [other.probability for other in estimate.alternatives]
     rival = Rival(max(rivals, default=0.0), 0.0, min(sum(rivals), 1.0))
     accurate = _below_limit(_MODEL_DEVIATION_SCALE * spread.error_sd)

@@ -270,7 +270,8 @@ def model_covariance(
         steps = steps + np.outer(follows, follows)
     errors = derivative(lambda moved: chart.error(pair, moved, model))
     matrix = numbers @ steps @ numbers.T
-    error_sd = math.sqrt(max(float(np.sum((errors @ steps) * errors)), 0.0))
+    variance = float(np.sum((errors @ steps) * errors))
+    error_sd = math.sqrt(max(variance, 0.0)) if math.isfinite(variance) else math.inf
     return Covariance(0.5 * (matrix + matrix.T), error_sd=error_sd)
 
 

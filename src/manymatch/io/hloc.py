@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import FloatArray, refusal, require
+from manymatch.graph import checked_points
 from manymatch.io import files
 from manymatch.io.matches import UNMATCHED, PairMatches, graph_from_partners, scored_graph
 from manymatch.io.pair_writer import ImageRecord, PairWriter
@@ -109,7 +110,7 @@ def _keypoints(path: object, name: str) -> NDArray[Any]:
             raise ValueError(f"it has no image {name!r} with keypoints")
         if points.ndim != 2 or points.shape[1] < 2:
             raise ValueError(f"the keypoints of {name!r} have shape {points.shape}")
-        return points[:, :2]
+        return checked_points(points[:, :2], "keypoints")
 
 
 def _sources(file: Any, name: str) -> tuple[NDArray[Any] | None, list[str] | None]:
