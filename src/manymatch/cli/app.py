@@ -113,6 +113,8 @@ _LOCATIONS: dict[Any, Any] = {
     Path | None: _Location | None,
     list[Path] | None: list[_Location] | None,
 }
+# Switches take no value, and lists one at a time.
+_METAVARS: dict[Any, str] = {bool: "", bool | None: "", list[str] | None: "<str>"}
 
 
 def _command(name: str, function: Any, **settings: Any) -> Any:
@@ -130,6 +132,9 @@ def _command(name: str, function: Any, **settings: Any) -> Any:
         if hint in _LOCATIONS:
             hint, detail = _LOCATIONS[hint], copy.copy(detail)
             detail.parser = located
+        elif hint in _METAVARS and detail.metavar is None:
+            detail = copy.copy(detail)
+            detail.metavar = _METAVARS[hint]
         annotation = operator.getitem(Annotated, (hint, detail))
         parameters.append(parameter.replace(annotation=annotation))
 
