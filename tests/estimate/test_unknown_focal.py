@@ -183,6 +183,14 @@ def test_a_zoom_that_can_be_taken_for_motion_is_no_certain_pose(seed, n, f1, for
     assert manymatch.assess(right).translation_sd_deg < 5.0
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_exact_matches_can_be_assessed(shared):
+    graph, R, t = made(9, 900.0, noise=0.0, wrong=0)
+    estimate = estimate_relative_pose(graph, UNKNOWN, UNKNOWN, shared_focal=shared)
+    check(estimate, R, t, 900.0)
+    assert manymatch.assess(estimate).verdict == "solved"
+
+
 def test_good_prior_does_not_lower_the_verdict():
     graph, _, _ = made(9, 900.0, t=(1.0, 0.0, 0.0), R=np.eye(3))
     exif = Camera.unknown(*SIZE, 900.0, 0.025)

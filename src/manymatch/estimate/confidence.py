@@ -222,10 +222,8 @@ def assess(estimate: Estimate) -> Confidence:
         noise_px=noise if math.isfinite(noise) else spread.noise,
         problem=estimate.problem,
         error_sd=spread.error_sd,
-        rotation_probability=known.geometry * (1.0 - known.rival.turned) * known.rotation_accurate,
-        translation_probability=(
-            known.geometry * (1.0 - known.rival.moved) * known.translation_accurate
-        ),
+        rotation_probability=known.part("rotation", known.rival.turned),
+        translation_probability=known.part("translation", known.rival.moved),
         alternative_probabilities=tuple(
             known.geometry * known.accurate * other.probability for other in estimate.alternatives
         ),
@@ -269,15 +267,9 @@ class Evidence:
         """Probability that the model is right."""
         return self.geometry * (1.0 - self.rival.any) * self.accurate
 
-    @property
-    def rotation_accurate(self) -> float:
-        """Probability that the error of a right rotation is below the limit."""
-        return accuracy(self.spread, self.held, ("rotation",))
-
-    @property
-    def translation_accurate(self) -> float:
-        """Probability that the error of a right direction of translation is below the limit."""
-        return accuracy(self.spread, self.held, ("translation",))
+    def part(self, name: str, other: float) -> float:
+        """Probability that rotation or translation is right, given that of another one."""
+        return self.geometry * (1.0 - other) * accuracy(self.spread, self.held, (name,))
 
 
 def evidence(estimate: Estimate) -> Evidence:
@@ -463,19 +455,15 @@ def accuracy(
 
     They follow from the covariance, or from all poses that unknown focal lengths leave possible.
     """
-    poses = held or [HeldPose(1.0, spread, 0.0, 0.0)]
-    return sum(
-        one.weight
-        * math.prod(
-            _below_limit(
-                math.degrees(getattr(one.spread, f"{part}_sd")),
-                ERROR_LIMIT_DEG,
-                math.degrees(getattr(one, part)),
-            )
-            for part in parts
+    total = 0.0
+    for one in held or [HeldPose(1.0, spread, 0.0, 0.0)]:
+        angles = ((getattr(one.spread, f"{part}_sd"), getattr(one, part)) for part in parts)
+        below = (
+            _below_limit(math.degrees(sd), ERROR_LIMIT_DEG, math.degrees(shift))
+            for sd, shift in angles
         )
-        for one in poses
-    )
+        total += one.weight * math.prod(below)
+    return total
 
 
 def _below_limit(deviation: float, limit: float = 1.0, shift: float = 0.0) -> float:

@@ -24,6 +24,8 @@ NATS_PER_ODDS = 16.0
 # Focal lengths at which the pose is found again: values along each direction of their covariance,
 # for one and for two unknown ones, up to this many standard deviations.
 _HELD, _HELD_DEVIATIONS = (13, 7), 2.5
+# Least noise that is assumed then, in thresholds.
+_LEAST_NOISE = 1e-3
 
 # The noise is estimated from all candidates within this many thresholds of the pose, less the wrong
 # ones among them, whose density is that between the two further distances. The residuals of the
@@ -142,11 +144,12 @@ def over_focals(
     grid = np.stack(np.meshgrid(*[axis] * len(values)), axis=-1).reshape(-1, len(values))
     # From the centre outwards, so that each pose can start from its nearest neighbour.
     grid = grid[np.argsort(np.sum(grid**2, axis=1), kind="stable")]
-    noise, most, ones = spread.noise, (eps / spread.noise) ** 2, np.ones(len(x0))
+    noise, ones = max(spread.noise, _LEAST_NOISE * eps), np.ones(len(x0))
+    most = (eps / noise) ** 2
     found = [(pose.R, pose.t)]
     held, moments, logs = [], [], np.zeros(len(grid))
-    for k, place in enumerate(grid):
-        step = vectors @ (np.sqrt(values) * place)
+    steps = (grid * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    for k, (place, step) in enumerate(zip(grid, steps, strict=True)):
         f = np.exp(step @ focals.into)
         near = found[1 + int(np.argmin(np.sum((grid[:k] - place) ** 2, axis=1))) if k else 0]
         fixed = np.array([f[0], 0.0, f[1], 0.0, 0.0])
@@ -159,9 +162,10 @@ def over_focals(
         residual, jacobian = _core.focal_jacobian(x0, x1, R, t, f)
         # A match behind a camera can still be one at infinity.
         turned = np.column_stack([x0, f[0] * ones]) @ R.T
-        gap = np.sum((f[1] * turned[:, :2] / turned[:, 2:] - x1) ** 2, axis=1)
-        squared = np.where(front, residual**2, np.maximum(residual**2, gap)) / noise**2
-        cost = np.minimum(np.where(np.isfinite(squared), squared, most), most).sum()
+        with np.errstate(all="ignore"):
+            gap = np.sum((f[1] * turned[:, :2] / turned[:, 2:] - x1) ** 2, axis=1)
+            squared = np.where(front, residual**2, np.maximum(residual**2, gap)) / noise**2
+        cost = np.where(squared < most, squared, most).sum()
         prior = np.sum(((step - focals.offset) / focals.sigma) ** 2)
         logs[k] = -0.5 * (cost / NATS_PER_ODDS + prior)
         rows = jacobian[np.isfinite(jacobian).all(axis=1), :PARAMETERS]
@@ -171,11 +175,10 @@ def over_focals(
         sine = float(np.linalg.norm(away))
         angle = math.atan2(sine, float(t @ pose.t))
         shift = angle * (away / sine if sine > 1e-12 else np.array([1.0, 0.0]))
-        turn_by = rotation_vector(pose.R.T @ R)
-        error = np.concatenate([turn_by, shift])
+        error = np.concatenate([rotation_vector(pose.R.T @ R), shift])
         moments.append(matrix + np.outer(error, error))
         own = Covariance.of_pose(matrix, spread.basis, noise)
-        held.append((own, float(np.linalg.norm(turn_by)), angle))
+        held.append((own, float(np.linalg.norm(error[:3])), angle))
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     poses = [HeldPose(float(w), *one) for w, one in zip(weights, held, strict=True)]
