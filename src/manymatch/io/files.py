@@ -595,7 +595,9 @@ def _check_chunks(item: Any, kinds: Any) -> None:
     if filters != [kind for kind in known if kind in filters]:
         raise ValueError("it is packed by other filters than gzip or lzf, shuffle and fletcher32")
     size, stored = math.prod(item.chunks) * item.dtype.itemsize, item.file.id.get_filesize()
-    for place in map(item.id.get_chunk_info, range(item.id.get_num_chunks())):
+    places: list[Any] = []
+    item.id.chunk_iter(places.append)
+    for place in places:
         if place.size > stored:
             raise ValueError("it declares more bytes than its file has")
         if packing == [kinds.FILTER_LZF]:
