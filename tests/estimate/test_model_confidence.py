@@ -145,3 +145,14 @@ def test_result_is_plain_and_repeatable(name):
     assert f"matches agree on one {PROBLEMS[name].noun}" in str(first)
     assert "parallax" not in repr(first)
     assert 0.85 < evidence(estimate).accurate <= 1.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [1e160, 1e308])
+def test_probability_is_a_number_for_points_at_the_end_of_the_range(value):
+    points = np.random.default_rng(0).uniform(-5, 5, (40, 3))
+    moved = points + 3.0
+    points[7, 1] = value
+    graph = AssociationGraph.from_matches(points, moved)
+    for estimate in (manymatch.estimate_rigid_transform, manymatch.estimate_similarity):
+        assert 0.0 <= assess(estimate(graph, 0.5)).pose_probability <= 1.0
