@@ -61,7 +61,7 @@ def interval_texts(spread: dict[str, Any], digits: int = 2) -> list[str]:
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """Write a difference with its sign; what rounds to zero has none."""
+    """Write a difference with its sign, but zero without one."""
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text
 
@@ -111,7 +111,7 @@ def set_table(
 
 
 def run_title(title: str, data: dict[str, Any], run: dict[str, Any] | None) -> str:
-    """Make the title of a table, that of one run with the representation and how many seeds."""
+    """Add representation and number of seeds to the title of a table of one run."""
     if run is None:
         return title
     return f"{title}, {run['representation']}, {seeds_text(data['settings'])}"

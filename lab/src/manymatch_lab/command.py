@@ -70,7 +70,7 @@ def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], di
     flags["as_json"] = Flag(Json, default=False)
 
     def execute(given: dict[str, Any]) -> dict[str, Any]:
-        # Figures need it; better to know before hours of work than after.
+        # Figures need it: refuse before hours of work, not after them.
         require_matplotlib()
         tracker = Tracker()
         checked_protocol(given["protocol"])

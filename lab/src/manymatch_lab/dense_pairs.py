@@ -42,13 +42,14 @@ from manymatch_lab.checks import FloatArray, count, integer, refusal
 from manymatch_lab.checks import choice as checked_choice
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.inputs import open_datasets
+from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.records import Records, run_pairs
 from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.flags import Root, whole_numbers
 from manymatch_lab.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
 from manymatch_lab.pose_runs import RunSets
 
-#: What a curve is of: (layer, rank) or (operator,).
+#: Identifies a curve: (layer, rank) or (operator,).
 Key: TypeAlias = tuple[Any, ...]
 Backbone = Annotated[str, "A name of manymatch models, hf:<id> or timm:<model>."]
 Layer = Annotated[int | None, "Block, from 1; by default the paper's, or the last one."]
@@ -164,6 +165,14 @@ class PatchExtractor:
             "device": module_device(self.backbone.module).type,
             "versions": library_versions(),
         }
+
+    def differences(self) -> list[str]:
+        """Say in which points one layer and rank differ from the paper's."""
+        return [
+            *unequal("backbone", self.backbone.name, PAPER_BACKBONE),
+            *unequal("layer", self.layers[0], PAPER_LAYER),
+            *unequal("debias", self.ranks[0], PAPER_RANK),
+        ]
 
     def patches(
         self, dataset: Dataset, pair: Pair, taus_cm: Sequence[float] = TAUS_CM
@@ -387,7 +396,7 @@ class OneSet:
 
 
 def angle_deg(pair: Pair) -> float:
-    """Angle between two views in degrees: the data set's own, else that of the true rotation."""
+    """Angle between two views in degrees, as the data set says or by the true rotation."""
     known = pair.extra.get("angle_deg")
     if known is not None:
         return float(known)

@@ -1,4 +1,4 @@
-"""Experiments by name, and what each of them writes: data as JSON, tables, figures.
+"""Experiments by name, and the files that each writes: data as JSON, tables, figures.
 
 An experiment is one module in `manymatch_lab.experiments` with
 

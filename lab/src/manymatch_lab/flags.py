@@ -12,7 +12,7 @@ A parameter becomes a flag of the same name. Its annotation decides the form:
 
 The help of a flag is a text in the annotation, ``Annotated[int, "Largest K."]``, or the metadata of
 a field; an annotation that holds one of Typer's own forms is left as it is. A parameter without a
-default is an argument. ``folder`` and ``progress`` are no flags here: the command gives them to
+default is an argument. ``folder`` and ``progress`` are not flags: the command gives them to
 whoever asks for them. Parameters of one name are one flag, and a parameter annotated with `SHARED`
 takes the value of such a flag without being one.
 """
@@ -53,7 +53,7 @@ Precision = Annotated[
 
 #: Marks a parameter that takes its value from the flag of another parameter, if that exists.
 SHARED = object()
-#: What the command gives without a flag.
+#: Parameters that the command gives without a flag.
 GIVEN = ("folder", "progress")
 
 # Fields of settings that a run of several trials decides by itself.

@@ -212,7 +212,7 @@ class PoseSets(RunSets):
         }
 
     def checked(self, names: Sequence[str], name: str) -> list[str]:
-        """Return names of sets without repetitions; each must be that of a set."""
+        """Return names of sets without repetitions; an unknown name is refused."""
         known = [*(s.name for s in self.sources), *(entry["set"] for entry in self.missing)]
         return checked_names(names, known, name)
 
@@ -273,7 +273,7 @@ def not_run(source: GraphReader, reasons: Sequence[Reason], pairs: int) -> list[
 
 
 def left_out(data: Mapping[str, Any]) -> list[str]:
-    """Say what is to know about the sets, and which pairs and sets were not run."""
+    """Return the notes of the sets, and say which pairs and sets were not run."""
     limit = data["settings"].get("limit")
     sentences = [f"Only the first {count(limit, 'pair')} of each set ran."] if limit else []
     sentences += [f"{note}." for note in data.get("notes", ())]

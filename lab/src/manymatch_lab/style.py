@@ -57,7 +57,7 @@ def new_figure(width_cm: float = PAGE_CM, height_cm: float = 6.0) -> Figure:
 def panels(
     count: int, columns: int, width_cm: float = PAGE_CM, row_cm: float = 4.6, **settings: Any
 ) -> tuple[Figure, list[Any]]:
-    """Make a figure with a grid of `count` axes; what is left over of the grid is empty."""
+    """Make a figure with a grid of `count` axes; the rest of the grid stays empty."""
     columns = min(columns, max(count, 1))
     rows = -(-max(count, 1) // columns)
     figure = new_figure(width_cm, rows * row_cm)
@@ -122,8 +122,8 @@ def gain_panels(
     """Draw differences of the AUC as points with ranges, one panel a run and one row a label.
 
     `points_of` gives the points of a run as (row, spread, [low, high] of every threshold); rows in
-    the range `shaded` have a grey background. Rows are named beside the first panel, from top to
-    bottom, so that long names need no turning.
+    the range `shaded` have a grey background. Rows are named beside the first panel, so that long
+    names stay horizontal.
     """
     columns = min(columns, len(runs))
     rows = -(-len(runs) // columns)
@@ -210,13 +210,9 @@ def overlays(map0: FeatureMap, map1: FeatureMap) -> list[dict[str, Any]]:
         rows, columns = dense.grid
         (x, y), (dx, dy) = dense.origin, dense.stride
         picture = require_pillow().fromarray(np.rint(255 * colour).astype(np.uint8))
-        result.append(
-            {
-                "png": _text(picture, "PNG"),
-                # Left, right, bottom, top in pixels of the image.
-                "extent": [x - dx / 2, x + (columns - 0.5) * dx, y + (rows - 0.5) * dy, y - dy / 2],
-            }
-        )
+        # Left, right, bottom, top in pixels of the image.
+        extent = [x - dx / 2, x + (columns - 0.5) * dx, y + (rows - 0.5) * dy, y - dy / 2]
+        result.append({"png": _text(picture, "PNG"), "extent": extent})
     return result
 
 

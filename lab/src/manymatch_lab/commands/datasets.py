@@ -78,14 +78,12 @@ def _chosen(name: str, root: Path | None) -> SetSettings:
         raise ValueError(
             f"name must be a set with files, got {name!r}, whose scenes manymatch eval computes"
         )
-    found = registry.find(name)
-    if found is None:
-        # For a folder without a list the missing parts are shown; any other name is refused.
-        found = registry.settings_of("folder" if Path(name).is_dir() else name, Path(name))
+    # For a folder without a list the missing parts are shown; any other name is refused.
+    kind = "folder" if Path(name).is_dir() else name
+    found = registry.find(name) or registry.settings_of(kind, Path(name))
     if root is not None:
-        raise ValueError(
-            f"--root must come with the name of a data set, got {str(root)!r} with {name!r}"
-        )
+        given = f"{str(root)!r} with {name!r}"
+        raise ValueError(f"--root must come with the name of a data set, got {given}")
     return found
 
 
@@ -106,22 +104,19 @@ def _record(entry: DatasetInfo, *roots: Path | None) -> dict[str, Any]:
 
 def _print_all(records: list[dict[str, Any]], root: Path | None) -> None:
     columns = {"name": "left", "pairs": "right", "about": "left"}
-    rows = [
-        [
-            record["name"],
-            "any" if record["pairs"] is None else f"{record['pairs']:,}",
-            f"{record['title']}: {record['about']}",
-        ]
-        for record in records
-    ]
     if root is not None:
-        # A column of its own: which parts of each set are below the folder.
+        # Columns of their own: which parts of each set are below the folder.
         columns = {"": "left", **columns, "lacks": "left"}
-        for record, row in zip(records, rows, strict=True):
+    rows = []
+    for record in records:
+        pairs = "any" if record["pairs"] is None else f"{record['pairs']:,}"
+        row = [record["name"], pairs, f"{record['title']}: {record['about']}"]
+        if root is not None:
             needed = [part for part in record["parts"] if not part["optional"]]
             lacks = [part["what"] for part in needed if part["found"] is None]
-            row.insert(0, "✗" if lacks else "✓")
-            row.append("everything" if len(lacks) == len(needed) else ", ".join(lacks))
+            missing = "everything" if len(lacks) == len(needed) else ", ".join(lacks)
+            row = ["✗" if lacks else "✓", *row, missing]
+        rows.append(row)
     print_table(columns, rows)
     for fault in registry.faults():
         print_plain(f"\n{fault[0].upper()}{fault[1:]}.", style="red")

@@ -1,4 +1,4 @@
-"""What loaders of data sets share, here and in other packages."""
+"""Functions that loaders of data sets share, here and in other packages."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _from_loftr(folder: Path, infos: Path) -> Dataset:
 def _pairs_of(path: Path, first_index: int) -> list[Pair]:
     """Read one file: paths, intrinsics and world-to-camera poses by image, pairs by index.
 
-    Where the images are is not known yet; their paths are those of the file.
+    The paths of the pairs are that of the file until the folder of the images is known.
     """
     names = ("image_paths", "intrinsics", "poses", "pair_infos")
     info = loading.read_index(path, _WANT, names)

@@ -132,7 +132,7 @@ class _Depth:
 
 
 def _lists_folder(name: str, folder: Path, splits: object) -> Path:
-    """Find the folder of the lists: that of the first one, which must have the others too."""
+    """Find the folder of the first list; the other lists must be in it too."""
     home = folder if splits is None else as_path(splits, "splits")
     option = "root" if splits is None else "splits"
     first, *others = layout(name).parts[-len(BINS) :]
@@ -233,7 +233,7 @@ def quaternion_matrix(q: FloatArray) -> FloatArray:
 
 
 def decode_depth(raw: NDArray[Any]) -> NDArray[np.float32]:
-    """Turn NAVI's 16-bit inverse depth into metres, NaN where there is none (0)."""
+    """Turn NAVI's 16-bit inverse depth into metres, NaN where it is unknown (0)."""
     metres = INVERSE_DEPTH / np.maximum(raw, 1).astype(np.float64)
     return np.where(raw != 0, metres, np.nan).astype(np.float32)
 

@@ -1,9 +1,10 @@
-"""Making the two lists of NAVI-Wild that have no image in common: poses and recall.
+"""Two lists of NAVI-Wild without a common image: one for poses, one for recall.
 
-Dealing the images of an object out and then exchanging some gives two pools that both have enough
-pairs of every viewing angle. Picking pairs, the rarest angles first and always those whose images
-are used least, keeps the reuse of images low. Of several selections that fit, the two are taken
-that are most alike in the cameras they pair. At the end every constraint is checked on the lists.
+The images of an object are dealt out to two pools, and some are exchanged until both pools have
+enough pairs of every viewing angle. Pairs are picked from the rarest angles first, always with the
+images that are used least, which keeps the reuse of images low. Of several selections that fit, the
+two that pair the most similar cameras are taken. At the end the lists are checked for every
+constraint.
 """
 
 from __future__ import annotations

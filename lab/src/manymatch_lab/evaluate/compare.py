@@ -52,7 +52,7 @@ class SetComparison:
 
     @property
     def difference(self) -> Spread:
-        """AUC of the first minus that of the second."""
+        """AUC of the first run minus AUC of the second."""
         return paired_difference(self.first, self.second)
 
     @property
@@ -66,20 +66,16 @@ class SetComparison:
 
     def counts(self) -> dict[str, int]:
         """Pairs on which the first run is noticeably better, worse, or neither."""
-        change = self.change_deg
-        return {
-            "better": int((change < -NOTICEABLE_DEG).sum()),
-            "worse": int((change > NOTICEABLE_DEG).sum()),
-            "alike": int((np.abs(change) <= NOTICEABLE_DEG).sum()),
-        }
+        better = int((self.change_deg < -NOTICEABLE_DEG).sum())
+        worse = int((self.change_deg > NOTICEABLE_DEG).sum())
+        return {"better": better, "worse": worse, "alike": len(self.names) - better - worse}
 
     def largest_changes(self, count: int = 5) -> list[tuple[str, str, float, float]]:
         """Pairs that differ most: their names and median errors in either run, in degrees."""
-        order = np.argsort(-np.abs(self.change_deg), kind="stable")[:count]
+        change = self.change_deg
+        order = np.argsort(-np.abs(change), kind="stable")[:count]
         a, b = np.median(self.first, axis=0), np.median(self.second, axis=0)
-        return [
-            (*self.names[i], float(a[i]), float(b[i])) for i in order if self.change_deg[i] != 0
-        ]
+        return [(*self.names[i], float(a[i]), float(b[i])) for i in order if change[i] != 0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -258,25 +254,18 @@ def comparison_table(comparison: Comparison) -> Table:
     rows: list[list[str | Cell]] = []
     for one in comparison.sets:
         counts = one.counts()
-        first, second = one.auc
-        rows.append(
-            [
-                one.title,
-                str(len(one.names)),
-                _triplet(first),
-                _triplet(second),
-                *_differences(one.difference),
-                f"{counts['better']} / {counts['alike']} / {counts['worse']}",
-            ]
-        )
+        changed = " / ".join(str(counts[name]) for name in ("better", "alike", "worse"))
+        both = [" / ".join(f"{value:.1f}" for value in spread.mean) for spread in one.auc]
+        about = [one.title, str(len(one.names)), *both]
+        rows.append([*about, *_differences(one.difference), changed])
     if len(comparison.sets) > 1:
         pairs = sum(len(one.names) for one in comparison.sets)
         rows.append(["macro", str(pairs), "", "", *_differences(comparison.macro), ""])
     differences = [f"Δ {name}" for name in AUC_HEADER]
     header = ["set", "pairs", "first", "second", *differences, "better / alike / worse"]
     note = (
-        "a difference whose interval leaves out 0 is in bold. A pair is better or worse when its "
-        "median error moves by more than 1°."
+        f"{INTERVAL}a difference whose interval leaves out 0 is in bold. A pair is better or worse "
+        "when its median error moves by more than 1°."
     )
     title = f"{comparison.first} minus {comparison.second}"
     alone = [
@@ -290,11 +279,7 @@ def comparison_table(comparison: Comparison) -> Table:
         for one in comparison.sets
         if one.left_out
     ]
-    return Table(title, header, rows, [*alone, *unpaired, INTERVAL + note])
-
-
-def _triplet(spread: Spread) -> str:
-    return " / ".join(f"{value:.1f}" for value in spread.mean)
+    return Table(title, header, rows, [*alone, *unpaired, note])
 
 
 def _differences(spread: Spread) -> list[str | Cell]:

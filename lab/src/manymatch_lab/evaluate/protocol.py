@@ -18,7 +18,7 @@ PAPER_NAME = "paper"
 # A protocol does not say where weights are, but it does say whether there are any.
 _WEIGHTS = ("weights", "detector_weights")
 _RANDOM = "random"
-# What the paper gives as a number and a configuration may leave to the detector.
+# The paper gives this as a number; a configuration may leave it to the detector.
 _SUPERPOINT_NMS_RADIUS = 4
 
 

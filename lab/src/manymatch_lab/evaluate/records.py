@@ -20,7 +20,7 @@ from manymatch.batch.parts import (
     stop_point,
 )
 
-#: What is known of one pair, in JSON types, with its "index".
+#: The results of one pair in JSON types, with its "index".
 Record: TypeAlias = dict[str, Any]
 
 _COLUMNS = {"index": "int64", "record": "string"}

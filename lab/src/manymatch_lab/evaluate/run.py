@@ -332,7 +332,7 @@ def run_set(
     progress : callable, optional
         Called with a `RunProgress`.
     paper : mapping of str to PaperRun, optional
-        What the summaries compare with, by the names of the configurations.
+        Runs that the summaries compare with, by the names of the configurations.
     retry_errors : bool
         Try pairs again that could not be run before.
 

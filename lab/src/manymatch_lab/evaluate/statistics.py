@@ -60,7 +60,7 @@ def paired_bootstrap_interval(
     """95 % interval of ``statistic(first) - statistic(second)``, both resampled alike.
 
     ``first`` and ``second`` hold the same units in the same order, for example the errors of two
-    methods on the same pairs, so that what is hard for both cancels.
+    methods on the same pairs, so that pairs that are hard for both cancel.
     """
     a, b = _values(first, "first"), _values(second, "second")
     if a.shape != b.shape:

@@ -14,29 +14,12 @@ if TYPE_CHECKING:
 WIDE = 240
 
 _LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "→": r"$\rightarrow$",
-    "°": r"$^\circ$",
-    "Δ": r"$\Delta$",
-    "δ": r"$\delta$",
-    "µ": r"\textmu{}",
-    "×": r"$\times$",
-    "≥": r"$\ge$",
-    "≤": r"$\le$",
-    "−": r"$-$",
-    "–": "--",
-    "†": r"$^\dagger$",
-}
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "Δ": r"$\Delta$", "δ": r"$\delta$", "µ": r"\textmu{}", "°": r"$^\circ$", "†": r"$^\dagger$",
+    "±": r"$\pm$", "×": r"$\times$", "≥": r"$\ge$", "≤": r"$\le$", "→": r"$\rightarrow$",
+    "−": r"$-$", "–": "--",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +150,7 @@ def _latex(cell: Cell) -> str:
 
 
 def show_table(table: Table) -> None:
-    """Print a table of results and its notes; where there is no terminal, no line is broken."""
+    """Print a table of results and its notes; lines are broken on a terminal only."""
     from rich.console import Console
 
     from manymatch.cli.console import console

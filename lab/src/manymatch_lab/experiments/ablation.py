@@ -119,9 +119,9 @@ def notes(data: dict[str, Any]) -> list[str]:
         f"Two-stage: {association_text(seen)}, HCM→MCM. Auto: mutual {own['k']} nearest "
         f"neighbours, the first {own['max_edges']} edges, unfiltered. All run "
         f"{budget_text(settings)} with the same seeds.",
-        "Times are those of the estimator alone. The two-stage pipeline's filter runs before it "
-        "and is not counted; that of auto runs inside and is. They can be compared only if all "
-        "pipelines ran in one go, those of a pair after each other. In the last run, pairs were "
+        "Times are of the estimator alone. The filter of the two-stage pipeline runs before it and "
+        "is not counted; the filter of auto runs inside it and is. Times can be compared only if "
+        "all pipelines of a pair ran one after the other in one run. In the last run, pairs were "
         f"worked on {side_by_side}.",
     ]
     if settings["tuned_on"]:
@@ -156,7 +156,7 @@ def _measured(results: Sequence[Mapping[str, RunResult]]) -> dict[str, Any]:
     """AUC by pipeline, what "auto" has more than each other one, and what a pair costs.
 
     Accuracy is averaged over sets, each with the same weight; times and iterations over pairs, so
-    that the ratio of two times is that of what the whole takes.
+    that the ratio of two times is the ratio of the total times.
     """
     errors = {name: [entry[name].errors for entry in results] for name in results[0]}
     return {

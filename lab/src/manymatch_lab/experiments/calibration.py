@@ -296,7 +296,7 @@ def notes(data: dict[str, Any]) -> list[str]:
 
 
 def _coarse_sets(data: dict[str, Any]) -> list[str]:
-    """Name the sets whose true poses are too coarse to decide what is true."""
+    """Name the sets whose true poses are too coarse to judge matches."""
     every = ((run["representation"], entry) for run in data["runs"] for entry in run["sets"])
     names = [f"{entry['title']} ({name})" for name, entry in every if entry["coarse"]]
     settings = data["settings"]
@@ -357,7 +357,7 @@ def _set_table(data: dict[str, Any]) -> Table:
 
 
 def _pooled_rows(first: str, entry: dict[str, Any], truth: str) -> Rows:
-    """Make the row of what is pooled, and those of the sets fitted on and of the others."""
+    """Make the rows of all sets pooled, of the sets fitted on, and of the other sets."""
     rows: Rows = [[first, _POOLED, str(entry["pairs"]), truth, "", *_numbers(entry["pooled"])]]
     for split in entry["splits"]:
         label = f"{_POOLED}, {split['label']}"
@@ -373,7 +373,7 @@ def _part_table(data: dict[str, Any]) -> Table:
         rows.append([run["representation"], "all matches", *_numbers(run["pooled"])])
         rows += [["", part["label"], *_numbers(part["reliability"])] for part in run["parts"]]
     note = (
-        "A probability is that of a match, whether or not the pose is right: matches of wrong "
+        "A probability is about the match, whether or not the pose is right: matches of wrong "
         "poses count. One pair alone has no interval, [–]."
     )
     return Table("Calibration by pose error and by truth", header, rows, [note])
@@ -394,10 +394,10 @@ def _ece(found: dict[str, Any]) -> str:
 
 
 def diagrams(data: dict[str, Any]) -> style.Figure:
-    """Draw what was said against what is true, one panel a representation, its sets pooled.
+    """Draw the share of true matches against the probability, one panel a representation.
 
     A hollow mark is a bin that only one pair is in. Where some sets were fitted on, they and the
-    others are two lines, and error and histogram are those of the others.
+    others are two lines; error and histogram are of the others.
     """
     runs = data["runs"]
     rows = max(1, -(-len(runs) // _COLUMNS))

@@ -94,7 +94,7 @@ def notes(data: dict[str, Any]) -> list[str]:
         sentences.append(
             f"δ is the share of inliers under the true pose, at {settings['threshold_px']:g} px "
             "of the working size, among associations that are false: random pairs of keypoints "
-            "that are no candidates, and candidates more than "
+            "that are not candidates, and candidates more than "
             f"{settings['apart_px']:g} px from a keypoint's best one where that is an inlier. "
             "The second is rather too large: where the best one is an inlier by chance, a real "
             "candidate counts among the false ones."
@@ -121,7 +121,7 @@ def _measured(source: GraphReader, options: Options, draws: int, sets: PoseSets)
 
 
 def _share(counts: np.ndarray) -> dict[str, Any]:
-    """Inliers of all, pooled over pairs, with an interval that resamples pairs; None of nothing."""
+    """Share of inliers, pooled over pairs, with an interval that resamples pairs."""
     total, inliers = (int(n) for n in counts.sum(axis=0))
     if total == 0:
         return {"count": 0, "share": None, "low": None, "high": None}
@@ -148,7 +148,7 @@ def _example_table(example: dict[str, Any]) -> Table:
         rows,
         [
             f"Both are inliers of the true pose at {example['threshold_px']:g} px. Similarity and "
-            "rank are those of SIFT's candidates."
+            "rank are of SIFT's candidates."
         ],
     )
 

@@ -67,9 +67,7 @@ def run(
         runs.append({**entry, "comparisons": [_comparison(entry, place, k) for place in places]})
     return {
         "differs_from_paper": [
-            *unequal("backbone", source.backbone.name, dense_pairs.PAPER_BACKBONE),
-            *unequal("layer", source.layers[0], dense_pairs.PAPER_LAYER),
-            *unequal("debias", source.ranks[0], dense_pairs.PAPER_RANK),
+            *source.differences(),
             *unequal("k", k, _PAPER_K),
             *dense_differences(runs, bins, tau, how),
         ],
@@ -170,7 +168,7 @@ def _equal_table(entry: dict[str, Any], k: int, where: str) -> Table:
         f"Recall in percent at the edges that mutual association has, {where}",
         ["", *(f"as K = {n}" for n in ks)],
         rows,
-        ["Between two K by linear interpolation; nothing where an operator never has so few."],
+        ["Between two K by linear interpolation; empty where even K = 1 has more edges."],
     )
 
 

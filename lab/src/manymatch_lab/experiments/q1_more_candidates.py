@@ -1,4 +1,4 @@
-"""Q1: what candidates beyond rank one are worth when the minimal proposals stay the same.
+"""Q1: the gain of candidates beyond rank one when the minimal samples stay the same.
 
 Nested graphs E_1 to E_K; minimal samples are always drawn from E_1, everything else sees E_K. No
 cap, no filter, a fixed number of iterations. Afterwards the true pose is scored with the same

@@ -232,8 +232,7 @@ def _result(
     """Run a row on a set, or read what another environment computed of it.
 
     `why` says why it cannot be run now. Returns the result, the environment that it comes from
-    (None for this one), and where there is no result why kept results, if there are any, do not
-    count.
+    (None for this one) and, without a result, why kept results in the folder do not count.
     """
     name = config.estimator
     folder = sets.run_folder(graphs) / name
@@ -416,7 +415,7 @@ def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
 
 
 def _title(row: dict[str, Any], marks: dict[str, int], name: str | None = None) -> str:
-    """Name a row, with marks of the environments that its numbers, or those of a set, are of."""
+    """Name a row, with marks of the environments that computed its numbers on a set, or on all."""
     found = [row["sets"].get(name, {})] if name is not None else row["sets"].values()
     others = [one["environment"] for one in found if marks and one.get("environment")]
     numbers = dict.fromkeys(marks[_environment_text(one)] for one in others)

@@ -42,34 +42,25 @@ def run(
     dataset = one.dataset
     for index in pair:
         chosen = one.pair(index)
-        images = [
-            np.ascontiguousarray(np.rot90(load_image(path), turns))
-            for path, turns in ((chosen.path0, chosen.rot0), (chosen.path1, chosen.rot1))
-        ]
-        maps = [
-            source.maps(image, longest)
-            for image, longest in zip(images, (dataset.longest0, dataset.longest1), strict=True)
-        ]
+        sides = (
+            (chosen.path0, chosen.rot0, dataset.longest0),
+            (chosen.path1, chosen.rot1, dataset.longest1),
+        )
+        images, maps = [], []
+        for path, turns, longest in sides:
+            images.append(np.ascontiguousarray(np.rot90(load_image(path), turns)))
+            maps.append(source.maps(images[-1], longest))
         words = [dataset.title, *([chosen.scene] if chosen.scene else [])]
         words += [f"bin {chosen.extra['bin']}"] if "bin" in chosen.extra else []
         if chosen.has_truth or "angle_deg" in chosen.extra:
             words.append(f"{dense_pairs.angle_deg(chosen):.0f}° apart")
-        examples.append(
-            {
-                "title": ", ".join(words),
-                "images": [style.photograph(image) for image in images],
-                "columns": [
-                    {
-                        "layer": block,
-                        "rank": s,
-                        "overlays": style.overlays(
-                            *(source.corrected_map(found, block, s) for found in maps)
-                        ),
-                    }
-                    for block, s in columns
-                ],
-            }
-        )
+        coloured = []
+        for block, s in columns:
+            overlays = style.overlays(*(source.corrected_map(found, block, s) for found in maps))
+            coloured.append({"layer": block, "rank": s, "overlays": overlays})
+        photographs = [style.photograph(image) for image in images]
+        title = ", ".join(words)
+        examples.append({"title": title, "images": photographs, "columns": coloured})
     return {
         "differs_from_paper": [
             *unequal("backbone", source.backbone.name, dense_pairs.PAPER_BACKBONE),
@@ -150,13 +141,8 @@ def _brackets(
     from matplotlib.lines import Line2D
 
     rank, layer = data["rank"], data["layer"]
-    names = [
-        "image",
-        f"layer {data['against']}, s = {rank}",
-        f"layer {layer}, s = {rank}",
-        f"layer {layer}, s = 0",
-        f"layer {layer}, s = {rank}",
-    ]
+    columns = [(data["against"], rank), (layer, rank), (layer, 0), (layer, rank)]
+    names = ["image", *(f"layer {block}, s = {s}" for block, s in columns)]
     for left, name in zip(lefts, names, strict=True):
         place = ((left + column / 2) / style.PAGE_CM, (height - 0.95) / height)
         figure.text(*place, name, ha="center", va="center", fontsize=7.5)

@@ -82,7 +82,7 @@ def run(
 def _configs(
     grid: Sequence[tuple[float, float]], association: Association, options: Options, seeds: int
 ) -> dict[str, RunConfig]:
-    """Return the run of MCM, and those of the others at every setting."""
+    """Return the run of MCM, and the runs of the other methods at every setting."""
     swept = {
         _name(estimator, q, delta): RunConfig(
             estimator, association, options.replace(q=q, delta=delta), seeds
@@ -115,7 +115,7 @@ def notes(data: dict[str, Any]) -> list[str]:
 def _settings(
     qs: Sequence[float], deltas: Sequence[float], options: Options
 ) -> list[tuple[float, float]]:
-    """Every setting once: those of q, then those of delta."""
+    """List every setting once: first q varies, then delta."""
     first = [(q, options.delta) for q in sorted({*qs, options.q})]
     second = [(options.q, delta) for delta in sorted({*deltas, options.delta})]
     return list(dict.fromkeys([*first, *second]))

@@ -21,7 +21,7 @@ from manymatch_lab.measures.recall import PatchTruth
 QUESTION = "Which true matches are not nearest neighbours?"
 EXAMPLE = "manymatch-lab teaser folder_with_depth --backbone efficientnet-lite0 --layer 10 --tau 30"
 
-# A rank-one choice counts as wrong beyond that many thresholds: no doubtful case is shown.
+# A nearest neighbour counts as wrong beyond this many thresholds, so no doubtful case is shown.
 _CLEARLY = 3.0
 _GREEN, _ORANGE = "#00a676", "#e8590c"
 # Between the two images, as a share of the width of the first.
@@ -72,9 +72,7 @@ def run(
     kept = _kept(rows, judge, k)
     return {
         "differs_from_paper": [
-            *unequal("backbone", source.backbone.name, dense_pairs.PAPER_BACKBONE),
-            *unequal("layer", block, dense_pairs.PAPER_LAYER),
-            *unequal("debias", rank, dense_pairs.PAPER_RANK),
+            *source.differences(),
             *unequal("k", k, PAPER.association.k),
             "a pair of your choice",
         ],

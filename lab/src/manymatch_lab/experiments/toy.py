@@ -26,7 +26,7 @@ EXAMPLE = "manymatch-lab toy --delta 0.001 --out out/toy"
 _EDGES = ((0, 0), (0, 1), (1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (3, 3))
 # By edge number: the first is the one that the figure shows.
 _HYPOTHESES = {"A": (0, 1, 2, 3, 5, 7), "B": (0, 3, 5, 7), "C": (0, 1, 2, 3, 5), "D": (0, 1, 2, 3)}
-# What the figure selects: with the outlier (x₃, y₂), and all inliers.
+# Selections of the figure: one with the outlier (x₃, y₂), one of inliers only.
 _SELECTED = {"outlier": (0, 4, 7), "inliers": (1, 2, 5, 7)}
 _ORANGE, _RED, _BLUE = "#e69f00", "#d55e00", "#0072b2"
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")

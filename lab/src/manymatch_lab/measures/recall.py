@@ -91,8 +91,8 @@ def graph_recall(truth: PatchTruth, edges: ArrayLike, rank: ArrayLike, k: int) -
     """Recall of the nested graphs of one pair, for K = 1 to k.
 
     The edges (E, 2) join patches of image 0 and 1; the rank (E,) of an edge is the first K at which
-    it is there. A pair's recall is the mean of those of its two images; an image's is the share of
-    its eligible patches that have a correct edge.
+    it is there. The recall of a pair is the mean over its two images, the recall of an image the
+    share of its eligible patches that have a correct edge.
     """
     most = integer(k, "k", 1)
     pairs = int_array(edges, "edges", "an (E, 2) array of indices", (None, 2))
@@ -169,7 +169,7 @@ def nearest_within(
 ) -> tuple[FloatArray, FloatArray]:
     """Distance of every point (N, 3) to the nearest one of the other set; infinity beyond a radius.
 
-    A row with NaN has no neighbour and is none.
+    A row with NaN has no neighbour and is nobody's neighbour.
     """
     valid = [np.flatnonzero(np.isfinite(points).all(axis=1)) for points in (points0, points1)]
     inner = points0[valid[0]], points1[valid[1]]
@@ -178,7 +178,7 @@ def nearest_within(
         return nearest
     for side in (0, 1):
         tree = cKDTree(inner[1 - side])
-        # A little further, as our own distance, by which edges are judged too, decides.
+        # Search a little further: our own distance, which also judges the edges, decides.
         found = tree.query(inner[side], distance_upper_bound=radius * (1.0 + 1e-9))[1]
         near = np.flatnonzero(found < len(inner[1 - side]))
         distance = _distance(inner[side][near], inner[1 - side][found[near]])

@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say: reliability diagram, calibration error, Brier score."""
+"""Calibration of probabilities: reliability diagram, calibration error, Brier score."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDS = (0.025, 0.975)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reliability:
-    """How often what was said to be true with some probability is true, in B bins."""
+    """How often entries are true that were given some probability, in B bins."""
 
     #: (B + 1,) ends of the bins of the probability. A bin has its lower end, the last one both.
     edges: FloatArray
@@ -159,7 +159,7 @@ def _binned(parts: FloatArray, place: NDArray[Any], count: int) -> FloatArray:
 
 
 class _Values:
-    """What follows from the sums (R, 4, B) of R samples; NaN in empty bins."""
+    """Numbers computed from the sums (R, 4, B) of R samples; NaN in empty bins."""
 
     def __init__(self, sums: FloatArray) -> None:
         inside, said, so, squared = np.moveaxis(sums, 1, 0)

@@ -6,8 +6,13 @@ import functools
 from collections.abc import Callable
 
 from manymatch_lab.checks import suggest
-from manymatch_lab.systems.base import Correspondences, NativeSystem, System
-from manymatch_lab.systems.learned import ImageMatcherSystem, LightGlueSystem
+from manymatch_lab.systems.base import (
+    Correspondences,
+    ImageMatcherSystem,
+    LightGlueSystem,
+    NativeSystem,
+    System,
+)
 from manymatch_lab.systems.vismatch import Mast3r, OmniGlue, RoMa, XoFTR
 
 __all__ = ["SYSTEMS", "Correspondences", "System", "load_system"]

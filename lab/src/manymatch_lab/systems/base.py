@@ -21,7 +21,8 @@ from manymatch.associate.candidates import candidates
 from manymatch.batch.batch import pairs_identity
 from manymatch.features.detectors import Detector
 from manymatch.features.device import choose_device, to_device, weights_hash
-from manymatch.features.registry import Model, find_model, load_detector
+from manymatch.features.extractor import Features
+from manymatch.features.registry import Model, find_model, load_detector, load_matcher
 from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.features.weights import WeightsError, find_weights
 from manymatch.graph import AssociationGraph
@@ -205,6 +206,71 @@ class NativeSystem(System):
         return graph.points0[graph.edges[:, 0]], graph.points1[graph.edges[:, 1]], scores
 
 
+class LightGlueSystem(NativeSystem):
+    """One detector of the catalogue, and the LightGlue that was trained for it."""
+
+    keep = None
+
+    def __init__(self, detector: str, title: str, paper: str = "", **where: Any) -> None:
+        super().__init__(detector, title, paper, **where)
+        self.matcher = load_matcher("lightglue", detector, **where)
+        if self.matcher.model is None:
+            raise RuntimeError("LightGlue has weights for every detector that it takes")
+        self._weights = self.matcher.model
+        self.name = self._weights.name
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """Weights of the detector and of the matcher."""
+        return self.model, self._weights
+
+    def settings(self) -> dict[str, Any]:
+        """Return settings and weights of both networks."""
+        return {
+            "detector": self.detector.settings(),
+            "detector_weights": weights_hash(self.detector.module),
+            **(self.matcher.settings() or {}),
+        }
+
+    def _match(
+        self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]
+    ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+        seen = []
+        for image in (image0, image1):
+            found = self.detector.detect(image)
+            if found.descriptors is None:
+                raise RuntimeError("the detector has no descriptors")
+            size = (image.shape[1], image.shape[0])
+            seen.append(Features(found.points, found.scores, found.descriptors, size))
+        index0, index1, scores = self.matcher.match(*seen)
+        return seen[0].points[index0], seen[1].points[index1], scores
+
+
+class ImageMatcherSystem(System):
+    """A matcher of the library that takes images."""
+
+    packages: Sequence[str] = ("torch", "transformers")
+
+    def __init__(self, matcher: str, title: str, paper: str = "", **where: Any) -> None:
+        super().__init__(**where)
+        self.name, self.title, self.paper = matcher, title, paper
+        self.matcher = load_matcher(matcher, **where)
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """Weights of the matcher."""
+        return () if self.matcher.model is None else (self.matcher.model,)
+
+    def settings(self) -> dict[str, Any]:
+        """Return settings and weights of the matcher."""
+        return self.matcher.settings() or {}
+
+    def _match(
+        self, image0: NDArray[np.uint8], image1: NDArray[np.uint8]
+    ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+        return self.matcher.match(image0, image1)
+
+
 _ARRAYS = ("points0", "points1", "scores", "sizes")
 _WANT = "kept correspondences"
 
@@ -222,7 +288,7 @@ class SystemGraphs(GraphReader):
         self.representation = system.name
         self._dataset, self._system = dataset, system
         self._kept = as_path(folder)
-        # Networks take turns; what runs without one takes care of itself.
+        # Networks take turns; other systems are safe to use from several threads.
         self._turn: Any = (
             threading.Lock() if "torch" in system.packages else contextlib.nullcontext()
         )
@@ -235,7 +301,7 @@ class SystemGraphs(GraphReader):
 
     @functools.cached_property
     def task(self) -> dict[str, Any]:
-        """The part of the identity that needs nothing of the system: what is to be matched."""
+        """The part of the identity that does not need the system: the pairs and their size."""
         dataset, system = self._dataset, self._system
         resize = Resize.none() if system.own_size else self._resize()
         pairs = pairs_identity(dataset.pairs, system.device, network=False)

@@ -70,7 +70,7 @@ class VismatchSystem(System):
             matcher = vismatch.get_matcher(
                 self.model, device=device, max_num_keypoints=MAX_KEYPOINTS
             )
-        # A homography of the matches, which is not used and fails where there is none.
+        # It would fit a homography to the matches, which is not used and may fail.
         matcher.skip_ransac = True
         return matcher
 
