@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, overload
 
@@ -324,6 +327,41 @@ class DatasetInfo:
             return None
         wanted = " or ".join(f"{number:,}" for number in counts)
         return f"the lists of {dataset.title} have {len(dataset):,} pairs instead of {wanted}"
+
+
+def published(family: str, load: Callable[..., Dataset]) -> tuple[DatasetInfo, ...]:
+    """Make the entries of a family of data sets by ``published.toml``.
+
+    Where a family has several sets, `load` takes the name of the set first.
+    """
+    path = resources.files("manymatch_lab.datasets") / "published.toml"
+    facts = tomllib.loads(path.read_text(encoding="utf-8"))[family]
+    infos = []
+    for one in facts["sets"]:
+
+        def named(words: Sequence[str], one: dict[str, Any] = one) -> tuple[str, ...]:
+            return tuple(word.format_map(one) for word in words)
+
+        parts = tuple(
+            LayoutPart(
+                part["what"],
+                named(part["places"]),
+                named(part.get("homes", [""])),
+                part.get("optional", False),
+            )
+            for part in [*facts["parts"], *one.get("parts", ())]
+        )
+        infos.append(
+            DatasetInfo(
+                *(one["name"], one["title"], one["about"], facts["get"]),
+                Layout(tuple(facts["folders"]), parts),
+                load if len(facts["sets"]) == 1 else functools.partial(load, one["name"]),
+                num_pairs=one.get("pairs"),
+                options=tuple(facts.get("options", ())),
+                other_counts=tuple(facts.get("other_counts", ())),
+            )
+        )
+    return tuple(infos)
 
 
 def spread(items: Sequence[Any], count: int = _SPREAD) -> list[Any]:

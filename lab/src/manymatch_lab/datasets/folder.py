@@ -17,46 +17,11 @@ from manymatch.io.image import image_size
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch_lab.checks import FloatArray, count, real, refusal
 from manymatch_lab.datasets import loading
-from manymatch_lab.datasets.dataset import (
-    Dataset,
-    DatasetInfo,
-    DepthView,
-    Layout,
-    LayoutPart,
-    rigid,
-    root_folder,
-)
+from manymatch_lab.datasets.dataset import Dataset, DepthView, published, rigid, root_folder
 
 NAME = "folder"
 #: Name of a set's own file of settings, and of its list of pairs.
 SET_FILE, LIST = "set.toml", "pairs.txt"
-_LAYOUT = Layout(
-    (),
-    (
-        LayoutPart(
-            "a list of pairs: name0 name1 rot0 rot1 K0(9) K1(9) T_0to1(16), T in metres",
-            (LIST, "*.txt"),
-        ),
-        LayoutPart(
-            "images, by the names in the list",
-            ("*.jpg", "*.jpeg", "*.JPG", "*.png", "images/*", "*/*.jpg"),
-        ),
-        LayoutPart(
-            "depth: 16 bits, millimetres, of the image's size", ("depth/*.png",), optional=True
-        ),
-        LayoutPart(
-            "settings of the set: name, pairs, images, longest0, longest1",
-            (SET_FILE,),
-            optional=True,
-        ),
-        LayoutPart(
-            "the depth camera, if it is another: K_depth, T_depth_to_rgb, depth_unit_m",
-            ("cameras.json",),
-            optional=True,
-        ),
-    ),
-)
-
 # Characters that the name of a set may have.
 _LONGEST = 100
 _MILLIMETRE = 0.001
@@ -203,12 +168,4 @@ def register(
     return seen
 
 
-INFO = DatasetInfo(
-    NAME,
-    "Folder",
-    "any folder with a list of pairs; depth if it has some",
-    "Yours: a list as SuperGlue writes them, images beside it; see `manymatch batch --help`.",
-    _LAYOUT,
-    load,
-    options=("pairs", "images", "name"),
-)
+(INFO,) = published(NAME, load)

@@ -12,15 +12,8 @@ from manymatch.io.files import reading, unreadable
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch_lab.checks import count, integer
 from manymatch_lab.datasets import loading
-from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, Layout, LayoutPart
+from manymatch_lab.datasets.dataset import Dataset, published
 
-_NAME, _TITLE, _NUM_PAIRS = "megadepth1500", "MegaDepth-1500", 1491
-_GET = (
-    "Images: https://www.cs.cornell.edu/projects/megadepth/ (from the internet, see its terms), "
-    "as megadepth_test_1500 from https://github.com/zju3dv/LoFTR, whose assets have the five "
-    "megadepth_test_1500_scene_info/*.npz. The text list of 1,491 pairs that the paper used is "
-    "pairs_test_1500.txt, also called all_pairs_with_gt.txt."
-)
 _SCENE_INFO = tuple(
     f"{scene}_{low}_{high}.npz"
     for scene, low, high in (
@@ -31,33 +24,6 @@ _SCENE_INFO = tuple(
         ("0022", 0.5, 0.7),
     )
 )
-# LoFTR's files are in its assets, seen from its own folder or from data/megadepth in it, and among
-# its indexes for training.
-_LIST = LayoutPart(
-    "the list of pairs",
-    ("all_pairs_with_gt.txt", "pairs_test_1500.txt", _SCENE_INFO[0]),
-    (
-        "megadepth_1500_scales/",
-        "",
-        "megadepth_test_1500_scene_info/",
-        "assets/megadepth_test_1500_scene_info/",
-        "../../assets/megadepth_test_1500_scene_info/",
-        "index/scene_info_val_1500/",
-    ),
-)
-_BASES = (
-    "",
-    "test/",
-    "megadepth_test_1500/",
-    "megadepth_1500_scales/",
-    "images/",
-    "MegaDepth_v1/",
-    "data/megadepth/test/",
-)
-_LAYOUT = Layout(
-    ("megadepth1500", "megadepth", "megadepth_test_1500"),
-    (_LIST, LayoutPart("the images", ("Undistorted_SfM/*/images/*",), _BASES)),
-)
 _PAPER_SHA256 = "bd2d6d843fa573ef15665603b8fdb32830efc8345d98908c340822e5f7f17c80"
 _WANT = "one of LoFTR's files of MegaDepth-1500"
 # Errors of looking into values of unexpected types.
@@ -66,11 +32,11 @@ _MALFORMED = (ValueError, TypeError, LookupError, OverflowError)
 
 def load(root: object = None) -> Dataset:
     """Read the pairs from the text list if it is there, else from LoFTR's files."""
-    folder, path = _LAYOUT.locate(root, _NAME)
+    folder, path = INFO.layout.locate(root, INFO.name)
     if path.name == _SCENE_INFO[0]:
         return _from_loftr(folder, path.parent)
     pairs = read_pairs(path, folder)
-    base = loading.place(folder, _BASES, [pair.name0 for pair in pairs])
+    base = loading.place(folder, INFO.layout.parts[1].homes, [pair.name0 for pair in pairs])
     found = []
     for i, pair in enumerate(pairs, 1):
         if not pair.has_truth:
@@ -83,25 +49,25 @@ def load(root: object = None) -> Dataset:
         path0, path1 = base / pair.name0, base / pair.name1
         found.append(dataclasses.replace(pair, path0=path0, path1=path1, **about))
     notes = [loading.list_note(len(pairs), path, _PAPER_SHA256)]
-    if dataclasses.replace(_LIST, places=_SCENE_INFO).find(folder) is not None:
+    if dataclasses.replace(INFO.layout.parts[0], places=_SCENE_INFO).find(folder) is not None:
         notes.append("the text list was read, not LoFTR's files beside it")
-    return Dataset(_NAME, _TITLE, tuple(found), notes=tuple(notes))
+    return Dataset(INFO.name, INFO.title, tuple(found), notes=tuple(notes))
 
 
 def _from_loftr(folder: Path, infos: Path) -> Dataset:
     pairs: list[Pair] = []
     for file in _SCENE_INFO:
         pairs += _pairs_of(infos / file, len(pairs) + 1)
-    base = loading.place(folder, _BASES, [pair.name0 for pair in pairs])
+    base = loading.place(folder, INFO.layout.parts[1].homes, [pair.name0 for pair in pairs])
     placed = tuple(
         dataclasses.replace(pair, path0=base / pair.name0, path1=base / pair.name1)
         for pair in pairs
     )
     note = (
         f"{count(len(pairs), 'pair')} from LoFTR's five files; the paper used a list of "
-        f"{_NUM_PAIRS:,}"
+        f"{INFO.num_pairs:,}"
     )
-    return Dataset(_NAME, _TITLE, placed, notes=(note,))
+    return Dataset(INFO.name, INFO.title, placed, notes=(note,))
 
 
 def _pairs_of(path: Path, first_index: int) -> list[Pair]:
@@ -130,13 +96,4 @@ def _pairs_of(path: Path, first_index: int) -> list[Pair]:
     return pairs
 
 
-INFO = DatasetInfo(
-    _NAME,
-    _TITLE,
-    "outdoor, RGB; two landmarks",
-    _GET,
-    _LAYOUT,
-    load,
-    num_pairs=_NUM_PAIRS,
-    other_counts=(1_500,),
-)
+(INFO,) = published("megadepth", load)

@@ -11,32 +11,17 @@ from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.files import reading, unreadable
 from manymatch.io.pairs import Pair
 from manymatch_lab.checks import count, float_array, integer
-from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, Layout, LayoutPart
+from manymatch_lab.datasets.dataset import Dataset, published
 from manymatch_lab.datasets.loading import read_index, relative_pose
 
-_GET = (
-    "METU-VisTIR from https://github.com/OnderT/XoFTR (CC BY-NC-SA 4.0). Its cameras focus by "
-    "themselves, so its authors call the ground truth slightly imperfect."
-)
 _WEATHER = {"metu-cc": "cloudy_cloudy", "metu-cs": "cloudy_sunny"}
 _WANT = "a scene index of METU-VisTIR"
 
 
-def _layout(name: str) -> Layout:
-    index = LayoutPart(
-        "the index of the test pairs", (f"index/scene_info_test/{_WEATHER[name]}_scene_*.npz",)
-    )
-    # A pair may have either weather on either side.
-    images = [
-        LayoutPart(f"{weather} images, visible and thermal", (f"{weather}/scene_*/*/images/*",))
-        for weather in dict.fromkeys(_WEATHER[name].split("_"))
-    ]
-    return Layout(("METU_VisTIR", "METU"), (index, *images))
-
-
 def load(name: str, root: object = None) -> Dataset:
     """Read all scenes of one weather, in the order of their numbers."""
-    folder, _ = _layout(name).locate(root, name)
+    layout = next(info.layout for info in INFOS if info.name == name)
+    folder, _ = layout.locate(root, name)
     prefix = f"{_WEATHER[name]}_scene_"
     scenes = {
         int(number): path
@@ -98,18 +83,4 @@ def opencv_camera(K: object, coefficients: object) -> Camera:
     return Camera("FULL_OPENCV", None, None, (*focal, *k, *np.zeros(8 - k.size)), base.skew)
 
 
-INFOS = tuple(
-    DatasetInfo(
-        name,
-        name.upper(),
-        about,
-        _GET,
-        _layout(name),
-        functools.partial(load, name),
-        num_pairs=num_pairs,
-    )
-    for name, num_pairs, about in (
-        ("metu-cc", 1_382, "visible-thermal, outdoor, both cloudy"),
-        ("metu-cs", 1_208, "visible-thermal, outdoor, cloudy and sunny"),
-    )
-)
+INFOS = published("metu", load)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
 import io
 import json
 from pathlib import Path, PurePosixPath
@@ -19,14 +18,8 @@ from manymatch.io.files import as_path, read_bytes, unreadable
 from manymatch.io.pairs import Pair
 from manymatch_lab.checks import FloatArray, float_array, integer, real
 from manymatch_lab.datasets import loading
-from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, DepthView, Layout, LayoutPart
+from manymatch_lab.datasets.dataset import Dataset, DepthView, Layout, published
 
-_GET = (
-    "Images: https://navidataset.github.io (CC BY 4.0), release v1.0 or v1.5. "
-    "Pair lists: data/splits/navi of https://github.com/LIAS-CUHKSZ/preserve_then_resolve. "
-    "Image-disjoint lists for NAVI-Wild can also be made: "
-    "manymatch-lab navi-split DIR DIR/splits/navi."
-)
 BINS = {"0-40": (0.0, 40.0), "40-80": (40.0, 80.0), "80-120": (80.0, 120.0)}
 COLUMNS = (
     "image_1",
@@ -37,58 +30,15 @@ COLUMNS = (
     "image_2_height",
     "image_2_width",
 )
-# Title, folder and files of the lists, and what the set shows, by its name.
-_SETS = {
-    "navi-multi": (
-        "NAVI-Multi",
-        "estimation",
-        "pairs_multiview_{}.csv",
-        "objects, one setting; depth and masks",
-    ),
-    "navi-wild": (
-        "NAVI-Wild",
-        "estimation",
-        "pairs_wildset_{}.csv",
-        "objects, any setting and camera; depth and masks",
-    ),
-    "navi-wild-diagnostic": (
-        "NAVI-Wild, diagnostic split",
-        "correspondence",
-        "pairs_wildset_{}.csv",
-        "as navi-wild, other images of it; for recall",
-    ),
-}
 _WANT, _ANNOTATIONS = "a NAVI pair list", "NAVI's annotations"
 _MILLIMETRES = 1000.0
 #: Metres times the numbers of a depth file, which hold inverse depth.
 INVERSE_DEPTH = 655.35
-# Where the lists may be below the folder of the objects. The reference implementation has them
-# beside it, and a release's archive makes a folder of its own for the objects.
-_LIST_HOMES = ("splits/navi/", "splits/", "", "../splits/navi/", "../../splits/navi/")
 
 
 def layout(name: str) -> Layout:
     """Files of one of the three sets."""
-    _, kind, pattern, _ = _SETS[name]
-    scene = "*/multiview*/" if name == "navi-multi" else "*/wild_set/"
-    return Layout(
-        ("navi", "navi_v1.5", "navi_v1.0", "navi_v1"),
-        (
-            LayoutPart("the annotations", (f"{scene}annotations.json",)),
-            LayoutPart("the images", (f"{scene}images/*.jpg", f"{scene}images/*.png")),
-            LayoutPart("the depth", (f"{scene}depth/*.png",)),
-            LayoutPart("the masks", (f"{scene}masks/*.png",)),
-            *(
-                LayoutPart(
-                    f"the list of {bin_name} degrees, which --splits may name",
-                    (pattern.format(bin_name),),
-                    # A folder that is named outright may hold the lists without one between.
-                    (*(f"{home}{kind}/" for home in _LIST_HOMES), ""),
-                )
-                for bin_name in BINS
-            ),
-        ),
-    )
+    return next(info.layout for info in INFOS if info.name == name)
 
 
 def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
@@ -107,10 +57,11 @@ def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
     folder, _ = layout(name).locate(root, name)
     lists = _lists_folder(name, folder, splits)
     annotations = Annotations(folder)
+    files = [part.places[0] for part in layout(name).parts[-len(BINS) :]]
     pairs = [
         pair
-        for bin_name in BINS
-        for pair in _read_list(lists / _SETS[name][2].format(bin_name), bin_name, annotations)
+        for bin_name, file in zip(BINS, files, strict=True)
+        for pair in _read_list(lists / file, bin_name, annotations)
     ]
     notes = (
         f"{len(pairs):,} pairs of {len({pair.scene for pair in pairs})} objects from {lists}",
@@ -118,7 +69,8 @@ def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
         "principal points are the images' centres, half a pixel less than NAVI's w/2, h/2, "
         "as pixel centres are whole numbers here",
     )
-    return Dataset(name, _SETS[name][0], tuple(pairs), depth=_Depth(annotations), notes=notes)
+    title = next(info.title for info in INFOS if info.name == name)
+    return Dataset(name, title, tuple(pairs), depth=_Depth(annotations), notes=notes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,16 +272,4 @@ def _parse(record: dict[str, Any]) -> Annotation:
     )
 
 
-INFOS = tuple(
-    DatasetInfo(
-        name,
-        title,
-        about,
-        _GET,
-        layout(name),
-        functools.partial(load, name),
-        num_pairs=1_500,
-        options=("splits",),
-    )
-    for name, (title, _, _, about) in _SETS.items()
-)
+INFOS = published("navi", load)

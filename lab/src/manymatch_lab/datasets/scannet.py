@@ -12,39 +12,9 @@ from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.files import npz_names, read_bytes, read_npz, reading, unreadable
 from manymatch.io.image import image_size
 from manymatch.io.pairs import Pair, read_pairs
-from manymatch_lab.datasets.dataset import Dataset, DatasetInfo, Layout, LayoutPart, spread
+from manymatch_lab.datasets.dataset import Dataset, published, spread
 from manymatch_lab.datasets.loading import list_note
 
-_NAME, _TITLE = "scannet1500", "ScanNet-1500"
-_GET = (
-    "Images: http://www.scan-net.org, after signing its terms of use (research only). "
-    "List: assets/scannet_test_pairs_with_gt.txt of "
-    "https://github.com/magicleap/SuperGluePretrainedNetwork. "
-    "LoFTR (https://github.com/zju3dv/LoFTR) offers the 1,500 pairs' images as "
-    "scannet_test_1500, and test.npz and intrinsics.npz in its assets."
-)
-
-# SuperGlue's list first. LoFTR's index is in its assets, seen from its own folder, or from
-# data/scannet and data/scannet/test in it; intrinsics.npz is beside test.npz.
-_LIST = LayoutPart(
-    "the list of pairs",
-    ("scannet_test_pairs_with_gt.txt", "pairs_scannet_test_pairs_with_gt.txt", "test.npz"),
-    (
-        "",
-        "assets/",
-        "scannet_test_1500/",
-        *(f"{up}assets/scannet_test_1500/" for up in ("", "../../", "../../../")),
-    ),
-)
-_BASES = (
-    "scans_test/",
-    "",
-    "scannet_test_1500/",
-    "test/",
-    "scans/",
-    "images/",
-    "data/scannet/test/",
-)
 # How files are called: by ScanNet's two exporters, and all in one folder.
 _FILES = (
     "{scene}/sens/frame-{frame:06d}.color.jpg",
@@ -52,19 +22,6 @@ _FILES = (
     "{scene}/frame-{frame:06d}.color.jpg",
     "{scene}/frame-{frame:06d}.jpg",
     "{scene}_frame-{frame:06d}.jpg",
-)
-_LAYOUT = Layout(
-    ("scannet1500", "scannet", "scannet_test_1500"),
-    (
-        _LIST,
-        LayoutPart(
-            "the images",
-            tuple(
-                re.sub(r"\{frame.*?\}", "*", file).replace("{scene}", "scene*") for file in _FILES
-            ),
-            _BASES,
-        ),
-    ),
 )
 # How lists name images.
 _IMAGE = re.compile(
@@ -81,12 +38,13 @@ _COLOUR_SIZE, _DEPTH_SIZE = (1296, 968), (640, 480)
 
 def load(root: object = None) -> Dataset:
     """Read the pairs from SuperGlue's list if it is there, else from LoFTR's index."""
-    folder, path = _LAYOUT.locate(root, _NAME)
+    folder, path = INFO.layout.locate(root, INFO.name)
     loftr = path.suffix == ".npz"
     pairs = _loftr_pairs(path) if loftr else read_pairs(path, folder)
     parts = [_parts(pair.name0, path) for pair in pairs], [_parts(p.name1, path) for p in pairs]
     # Where the images are: the first pattern by which one of a few exists.
-    patterns = ["{name}", *(base + file for base in _BASES for file in _FILES)]
+    bases = INFO.layout.parts[1].homes
+    patterns = ["{name}", *(base + file for base in bases for file in _FILES)]
     some = spread([*parts[0], *parts[1]], 20)
     existing = (
         one for one in patterns if any((folder / one.format(**part)).is_file() for part in some)
@@ -115,7 +73,7 @@ def load(root: object = None) -> Dataset:
         )
     source = list_note(len(pairs), path, _PAPER_SHA256)
     kind = _LOFTR_INTRINSICS if loftr else "intrinsics of the colour camera"
-    return Dataset(_NAME, _TITLE, tuple(found), notes=(source, kind, *note))
+    return Dataset(INFO.name, INFO.title, tuple(found), notes=(source, kind, *note))
 
 
 def _parts(name: str, path: Path) -> dict[str, str | int]:
@@ -170,6 +128,4 @@ def _intrinsics(path: Path, scenes: set[str]) -> dict[str, Camera]:
         return {scene: as_camera(K.reshape(3, 3), "K") for scene, K in arrays.items()}
 
 
-INFO = DatasetInfo(
-    _NAME, _TITLE, "indoor, RGB; SuperGlue's test pairs", _GET, _LAYOUT, load, num_pairs=1_500
-)
+(INFO,) = published("scannet", load)
