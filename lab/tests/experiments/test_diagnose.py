@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from manymatch_lab.dense_pairs import Choice, DepthSets, PatchSettings, with_depth
@@ -11,9 +9,6 @@ from manymatch_lab.engine import load_report, report_of
 from manymatch_lab.experiments import diagnose
 from manymatch_lab.experiments.diagnose import PAPER, chosen_backbones
 from tests.support.synthetic_planes import synthetic_planes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_defaults_are_the_papers() -> None:
@@ -77,7 +72,7 @@ def test_the_rank_that_gains_most_is_shown_unless_the_papers_is_there() -> None:
     assert diagnose._summary(entries(curves), (0, 5, 9, 200), None)["rank"] == 200
 
 
-def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
+def test_a_run_on_images_from_end_to_end(tmp_path) -> None:
     pytest.importorskip("torch")
     dataset = with_depth(synthetic_planes(tmp_path, 2))
     settings = {

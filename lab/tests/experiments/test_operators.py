@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from manymatch_lab.dense_pairs import DepthSets, PatchSettings
 from manymatch_lab.engine import load_report, report_of
 from manymatch_lab.experiments import operators
 from tests.support.synthetic_planes import synthetic_planes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def curve(operator: str, place: int, edges: list[float], recall: list[float | None]) -> dict:
@@ -46,7 +41,7 @@ def test_comparisons_by_hand() -> None:
     assert operators._comparison({"curves": [MUTUAL, ONEWAY]}, 1, 4) is None
 
 
-def test_a_run_on_images_from_end_to_end(tmp_path: Path) -> None:
+def test_a_run_on_images_from_end_to_end(tmp_path) -> None:
     pytest.importorskip("torch")
     dataset = synthetic_planes(tmp_path)
     how = PatchSettings(longest=0, weights="random")

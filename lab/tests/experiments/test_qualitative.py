@@ -1,9 +1,5 @@
 """Features as colours."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from manymatch_lab.dense_pairs import OneSet, PatchSettings
@@ -11,11 +7,8 @@ from manymatch_lab.engine import load_report, report_of
 from manymatch_lab.experiments import qualitative
 from tests.support.synthetic_planes import synthetic_planes
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_qualitative_has_two_brackets(tmp_path: Path) -> None:
+def test_qualitative_has_two_brackets(tmp_path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
     dataset = synthetic_planes(tmp_path, 2)

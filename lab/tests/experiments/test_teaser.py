@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,9 +11,6 @@ from manymatch_lab.dense_pairs import OneSet, PatchSettings
 from manymatch_lab.engine import load_report, report_of
 from manymatch_lab.experiments import teaser
 from tests.support.synthetic_planes import FOCAL, SHIFT_PX, SIZE, synthetic_planes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Three patches an image; rows are unit vectors in the plane, given by their angles in degrees.
 ANGLES0, ANGLES1 = [0.0, 60.0, 120.0], [10.0, 50.0, 121.0]
@@ -51,7 +47,7 @@ def test_lines_are_spread() -> None:
     assert teaser._spread([], points, 3) == []
 
 
-def test_judging_by_pose_measures_distance_from_the_epipolar_lines(tmp_path: Path) -> None:
+def test_judging_by_pose_measures_distance_from_the_epipolar_lines(tmp_path) -> None:
     pytest.importorskip("PIL")
     (pair,) = synthetic_planes(tmp_path).pairs
     # The camera moves along x: lines are rows, so the difference in y is the distance.
@@ -66,7 +62,7 @@ def test_judging_by_pose_measures_distance_from_the_epipolar_lines(tmp_path: Pat
 
 
 @pytest.mark.parametrize("has_depth", [True, False])
-def test_teaser_on_images(tmp_path: Path, has_depth: bool) -> None:
+def test_teaser_on_images(tmp_path, has_depth: bool) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
     dataset = synthetic_planes(tmp_path)

@@ -201,7 +201,17 @@ class Annotations:
     def scene(self, folder: str) -> dict[str, dict[str, Any]]:
         """Return the records of a folder such as "duck/wild_set", by file name."""
         if folder not in self._scenes:
-            self._scenes[folder] = _read_records(self.root / folder / "annotations.json")
+            path = self.root / folder / "annotations.json"
+            data = read_bytes(path, _ANNOTATIONS)
+            try:
+                records = json.loads(data)
+                found = {str(record["filename"]): record for record in records}
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                reason = f"it is not a list of images: {type(error).__name__} {error}"
+                raise unreadable(path, _ANNOTATIONS, reason) from error
+            if len(found) != len(records):
+                raise unreadable(path, _ANNOTATIONS, "it has a file name twice")
+            self._scenes[folder] = found
         return self._scenes[folder]
 
     def image(self, name: str) -> Annotation:
@@ -237,19 +247,6 @@ class Annotations:
             raise unreadable(mask_path, "NAVI's mask", f"it is {size} pixels large, unlike depth")
         to_common = loading.rigid_inverse(annotation.to_camera)
         return DepthView(decode_depth(raw), mask, annotation.camera, to_common)
-
-
-def _read_records(path: Path) -> dict[str, dict[str, Any]]:
-    data = read_bytes(path, _ANNOTATIONS)
-    try:
-        records = json.loads(data)
-        found = {str(record["filename"]): record for record in records}
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        reason = f"it is not a list of images: {type(error).__name__} {error}"
-        raise unreadable(path, _ANNOTATIONS, reason) from error
-    if len(found) != len(records):
-        raise unreadable(path, _ANNOTATIONS, "it has a file name twice")
-    return found
 
 
 def _parse(record: dict[str, Any]) -> Annotation:

@@ -104,7 +104,14 @@ def _loftr_pairs(path: Path) -> list[Pair]:
         if array.shape != shape or array.dtype.kind not in kinds or not array.size:
             raise unreadable(path, want, f"{key} is {array.dtype} of shape {array.shape}")
     scenes = [f"scene{scene:04d}_{part:02d}" for scene, part, _, _ in names.tolist()]
-    cameras = _intrinsics(path.with_name("intrinsics.npz"), set(scenes))
+    place, wanted = path.with_name("intrinsics.npz"), "LoFTR's intrinsics.npz"
+    data = read_bytes(place, wanted)
+    lacks = sorted(set(scenes) - npz_names(data, place, wanted))
+    if lacks:
+        raise unreadable(place, wanted, f"it lacks the scene {lacks[0]}")
+    arrays = read_npz(data, place, wanted, set(scenes))
+    with reading(place, wanted, ValueError):
+        cameras = {scene: as_camera(K.reshape(3, 3), "K") for scene, K in arrays.items()}
     pairs = []
     for number, (scene, frames) in enumerate(zip(scenes, names[:, 2:].tolist(), strict=True)):
         name0, name1 = (f"{scene}/color/{frame}.jpg" for frame in frames)
@@ -115,17 +122,6 @@ def _loftr_pairs(path: Path) -> list[Pair]:
             raise unreadable(path, want, f"pair {number + 1}: {error}") from error
         pairs.append(pair)
     return pairs
-
-
-def _intrinsics(path: Path, scenes: set[str]) -> dict[str, Camera]:
-    want = "LoFTR's intrinsics.npz"
-    data = read_bytes(path, want)
-    lacks = sorted(scenes - npz_names(data, path, want))
-    if lacks:
-        raise unreadable(path, want, f"it lacks the scene {lacks[0]}")
-    arrays = read_npz(data, path, want, scenes)
-    with reading(path, want, ValueError):
-        return {scene: as_camera(K.reshape(3, 3), "K") for scene, K in arrays.items()}
 
 
 (INFO,) = published("scannet", load)

@@ -110,7 +110,13 @@ def differences(runs: Iterable[RecordedRun], *, complete: bool = False) -> list[
     """
     runs = list(runs)
     texts = [text for run in runs for text in _of_source(run.source, run.presets)]
-    texts += [text for run in runs for text in _of_config(run.config, run.wanted)]
+    for run in runs:
+        texts += unequal("method", run.config["estimator"], run.wanted["estimator"])
+        for part in ("association", "options"):
+            for name, value in run.config[part].items():
+                texts += unequal(name, value, run.wanted[part].get(name))
+        for name in ("proposals_rank", "seeds", "unknown_focal"):
+            texts += unequal(name, run.config.get(name, False), run.wanted.get(name, False))
     sets = [_set_name(run.source) for run in runs]
     for name, run in zip(sets, runs, strict=True):
         wanted = PAPER.pairs.get(name, run.source.get("pair_count", run.pairs))
@@ -204,15 +210,4 @@ def _of_features(features: Mapping[str, Any], preset: str) -> list[str]:
             texts += unequal(name, radius, _SUPERPOINT_NMS_RADIUS)
         else:
             texts += unequal(name, value, wanted.get(name))
-    return texts
-
-
-def _of_config(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Compare what is done with the candidates."""
-    texts = unequal("method", config["estimator"], wanted["estimator"])
-    for part in ("association", "options"):
-        for name, value in config[part].items():
-            texts += unequal(name, value, wanted[part].get(name))
-    for name in ("proposals_rank", "seeds", "unknown_focal"):
-        texts += unequal(name, config.get(name, False), wanted.get(name, False))
     return texts

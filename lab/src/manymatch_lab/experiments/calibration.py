@@ -256,7 +256,8 @@ def tables(data: dict[str, Any]) -> list[Table]:
 def notes(data: dict[str, Any]) -> list[str]:
     """Say what was run, what counts as true, and what follows."""
     settings = data["settings"]
-    kinds = {entry["truth"] for run in data["runs"] for entry in run["sets"]}
+    every = [(run["representation"], entry) for run in data["runs"] for entry in run["sets"]]
+    kinds = {entry["truth"] for _, entry in every}
     sentences = [
         f'Matches of "auto" on the first {settings["association"]["max_edges"]} edges, unfiltered: '
         f"{budget_text(settings)}, {seeds_text(settings)} a pair."
@@ -282,9 +283,15 @@ def notes(data: dict[str, Any]) -> list[str]:
         "too low probabilities cancel; in the mean of the sets' own ECE they do not. A constant "
         "probability equal to the share true s has a Brier score of s (1 - s).",
         *(_verdict(run) for run in data["runs"]),
-        *_coarse_sets(data),
     ]
-    unmatched = sum(entry["unmatched"] for run in data["runs"] for entry in run["sets"])
+    if names := [f"{entry['title']} ({name})" for name, entry in every if entry["coarse"]]:
+        sentences.append(
+            f"Coarse poses: on {listed(names)} even matches of poses within "
+            f"{settings['pose_deg']:g}° are more than {settings['coarse_px']:g} px from their "
+            "lines in the median. Their share true depends on the true poses more than on the "
+            "matches; the second table also has the numbers pooled without them."
+        )
+    unmatched = sum(entry["unmatched"] for _, entry in every)
     if unmatched:
         sentences.append(f"Estimates without a match, about which nothing is said: {unmatched}.")
     if settings["tuned_on"]:
@@ -293,19 +300,6 @@ def notes(data: dict[str, Any]) -> list[str]:
             '"others" leave these sets out.'
         )
     return sentences + left_out(data)
-
-
-def _coarse_sets(data: dict[str, Any]) -> list[str]:
-    """Name the sets whose true poses are too coarse to judge matches."""
-    every = ((run["representation"], entry) for run in data["runs"] for entry in run["sets"])
-    names = [f"{entry['title']} ({name})" for name, entry in every if entry["coarse"]]
-    settings = data["settings"]
-    return [
-        f"Coarse poses: on {listed(names)} even matches of poses within {settings['pose_deg']:g}° "
-        f"are more than {settings['coarse_px']:g} px from their lines in the median. Their share "
-        "true depends on the true poses more than on the matches; the second table also has the "
-        "numbers pooled without them."
-    ] * bool(names)
 
 
 def _verdict(run: dict[str, Any]) -> str:

@@ -191,10 +191,17 @@ def count_false_inliers(posed: PosedGraph, options: Options, draws: int) -> Fals
     that the graph has as candidates are left out. The others are the candidates of a keypoint
     beside its best one, if that is an inlier and so most probably its match.
     """
-    settings = options.with_pixels(posed.pixels)
-    drawn = _inliers(posed, _random_pairs(posed, draws), settings)
-    inlier = _inliers(posed, posed.graph, settings)
-    others = other_edges(posed.graph, inlier, APART_PX * posed.pixels)
+    settings, graph = options.with_pixels(posed.pixels), posed.graph
+    # Pairs of keypoints at random, each once, without the candidates.
+    n0, n1 = len(graph.points0), len(graph.points1)
+    rng = np.random.default_rng(posed.seed_index)
+    picked = np.unique(rng.integers(0, max(n0 * n1, 1), size=draws if n0 * n1 else 0))
+    picked = np.setdiff1d(picked, graph.edges[:, 0] * n1 + graph.edges[:, 1])
+    edges = np.column_stack([picked // max(n1, 1), picked % max(n1, 1)])
+    random = AssociationGraph(graph.points0, graph.points1, edges)
+    drawn = _inliers(posed, random, settings)
+    inlier = _inliers(posed, graph, settings)
+    others = other_edges(graph, inlier, APART_PX * posed.pixels)
     return FalseInliers(len(drawn), int(drawn.sum()), int(others.sum()), int(inlier[others].sum()))
 
 
@@ -211,19 +218,6 @@ def other_edges(graph: AssociationGraph, inlier: BoolArray, apart: float) -> Boo
     step = graph.points1[graph.edges[known, 1]] - graph.points1[mine[known]]
     far[known] = np.linalg.norm(step, axis=1) > apart
     return far
-
-
-def _random_pairs(posed: PosedGraph, draws: int) -> AssociationGraph:
-    """Pairs of keypoints at random, each once, without the candidates."""
-    graph = posed.graph
-    n0, n1 = len(graph.points0), len(graph.points1)
-    if not n0 or not n1:
-        return graph.head(0)
-    rng = np.random.default_rng(posed.seed_index)
-    picked = np.unique(rng.integers(0, n0 * n1, size=draws))
-    picked = np.setdiff1d(picked, graph.edges[:, 0] * n1 + graph.edges[:, 1])
-    edges = np.column_stack([picked // n1, picked % n1])
-    return AssociationGraph(graph.points0, graph.points1, edges)
 
 
 def _inliers(posed: PosedGraph, graph: AssociationGraph, options: Options) -> BoolArray:

@@ -229,8 +229,19 @@ def operators(data: dict[str, Any]) -> style.Figure:
             axis.set_axis_off()
         for axis, (place, info) in zip(line, places, strict=False):
             for curve in entry["curves"]:
-                if curve["bin"] == place and None not in curve["recall"]:
-                    _draw(axis, curve)
+                if curve["bin"] != place or None in curve["recall"]:
+                    continue
+                colour, marker, offset, side = _STYLES[curve["operator"]]
+                recall = [100 * value for value in curve["recall"]]
+                look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3}
+                label = TITLES[curve["operator"]]
+                axis.plot(curve["edges"], recall, label=label, linewidth=1.1, **look)
+                # Above the upper curve and below the lower one, where there is room.
+                words: dict[str, Any] = {"textcoords": "offset points", "ha": side, "fontsize": 6}
+                for k in _LABELLED if side else ():
+                    if k <= len(recall):
+                        point = (curve["edges"][k - 1], recall[k - 1])
+                        axis.annotate(str(k), point, offset, color=colour, **words)
             axis.set_xscale("log")
             axis.margins(x=0.08, y=0.08)
             axis.set_title(f"{entry['title']}, {info['name']}")
@@ -240,19 +251,6 @@ def operators(data: dict[str, Any]) -> style.Figure:
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure
-
-
-def _draw(axis: style.Axes, curve: dict[str, Any]) -> None:
-    colour, marker, offset, side = _STYLES[curve["operator"]]
-    recall = [100 * value for value in curve["recall"]]
-    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.1}
-    axis.plot(curve["edges"], recall, label=TITLES[curve["operator"]], **look)
-    # Above the upper curve and below the lower one, where there is room.
-    words: dict[str, Any] = {"textcoords": "offset points", "ha": side, "fontsize": 6}
-    words["color"] = colour
-    for k in _LABELLED if side else ():
-        if k <= len(recall):
-            axis.annotate(str(k), (curve["edges"][k - 1], recall[k - 1]), offset, **words)
 
 
 FIGURES = {"operators": operators}
