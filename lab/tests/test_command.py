@@ -164,7 +164,7 @@ def test_interruption_ends_with_130(tmp_path, monkeypatch):
     assert "1 of 3 pairs" in result.stderr
 
 
-def test_ctrl_c_and_on(tmp_path):
+def test_run_continues_after_ctrl_c(tmp_path):
     arguments = ["q1", "synthetic:easy", "--iterations", "20000", "--seeds", "4", "--k", "2"]
     arguments += ["--out", str(tmp_path)]
     process = subprocess.Popen(  # noqa: S603

@@ -20,7 +20,7 @@ BEST = {
 SETS = tuple(BEST)
 
 
-def test_q1():
+def test_numbers_of_q1_agree():
     inclusion = paper_numbers("q1_inclusion")
     assert len(inclusion["sets"]) == 6
     for i, macro in enumerate(inclusion["macro"]):
@@ -84,7 +84,7 @@ def test_q2_runtimes():
         ("superpoint", (0.37, 0.73, 1.19)),
     ],
 )
-def test_q3(name, text):
+def test_numbers_of_q3_agree(name, text):
     delta, auc = paper_numbers("q3_delta"), paper_numbers("q3_auc")["auc"][name]
     own = {key: value for key, value in delta[name].items() if key != "macro"}
     assert list(own) == list(auc["many"]) == list(auc["rank-one"])
@@ -119,7 +119,7 @@ def test_q4_ranking_gives_bold_and_underlined_cells(name):
             assert [m for m, p in zip(methods, places, strict=True) if p == place] == [best[i]]
 
 
-def test_q4():
+def test_numbers_of_q4_agree():
     auc = paper_numbers("q4")["auc"]
     assert all(set(rows) == set(SETS) for rows in auc.values())
     assert auc["mast3r"]["navi-multi"] == [18.7, 40.3, 58.1]
@@ -136,7 +136,7 @@ def test_q4():
         assert auc["xoftr"][name][2] > best + 10.0
 
 
-def test_sensitivity():
+def test_numbers_of_the_sensitivity_agree():
     paper = paper_numbers("sensitivity")
     assert paper["cells"] == paper["settings"] * 6 * len(paper["thresholds"])
     assert paper["q_range"] == [QS[0], QS[-1]]

@@ -73,7 +73,7 @@ def opened(monkeypatch):
     return calls, lacking
 
 
-def test_by_default_the_papers_sets_and_features(opened, tmp_path):
+def test_default_sets_and_features_are_the_papers(opened, tmp_path):
     calls, _ = opened
     PoseSets.from_flags((), tmp_path, root=tmp_path)
     assert calls == [(list(PAPER.pairs), ["dinov3"])]

@@ -38,7 +38,7 @@ def test_ticks_for_the_parts_of_a_set(tmp_path):
     assert not any(mark in run("datasets", "folder").stdout for mark in "✓✗–")
 
 
-def test_which_sets_a_folder_has(tmp_path):
+def test_list_marks_the_sets_that_a_folder_has(tmp_path):
     for name in ("pairs.txt", "a.jpg"):
         (tmp_path / name).touch()
     lines = run("datasets", "--root", tmp_path).stdout.splitlines()

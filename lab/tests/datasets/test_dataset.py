@@ -49,7 +49,7 @@ def test_points_are_where_they_were_projected_from():
 
 
 @given(st.integers(0, 10_000))
-def test_any_transform(seed):
+def test_points_follow_the_transform_of_a_view(seed):
     rng = np.random.default_rng(seed)
     depth = rng.uniform(0.5, 5.0, (HEIGHT, WIDTH)).astype(np.float32)
     T = transform(rng)

@@ -85,7 +85,7 @@ def test_the_set_file_says_where_things_are(tmp_path):
     assert registry.find(str(root / "posed.txt")).load().title == "photos-posed"
 
 
-def test_missing_things(tmp_path):
+def test_missing_and_damaged_files_are_named(tmp_path):
     make_folder(tmp_path)
     (tmp_path / "seq_0002.jpg").unlink()
     assert "seq_0002.jpg is missing" in datasets.check("folder", tmp_path)
@@ -106,7 +106,7 @@ def test_missing_things(tmp_path):
         (json.dumps({"K_depth": K.tolist(), "T_depth_to_rgb": [1]}), "T_depth_to_rgb must be"),
     ],
 )
-def test_damaged_cameras(tmp_path, text, says):
+def test_damaged_camera_files_are_one_sentence(tmp_path, text, says):
     make_folder(tmp_path)
     (tmp_path / "cameras.json").write_text(text)
     said = datasets.check("folder", tmp_path)

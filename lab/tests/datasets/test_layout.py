@@ -49,7 +49,7 @@ def test_the_error_names_what_was_looked_for(tmp_path):
     )
 
 
-def test_the_tree(tmp_path):
+def test_tree_shows_expected_and_found_files(tmp_path):
     assert LAYOUT.tree().splitlines() == [
         "shelf1500/   (or shelf/)",
         "├── the list",

@@ -34,7 +34,7 @@ def test_scenes_in_the_order_of_their_numbers(tmp_path, coefficients):
     assert len(dataset.notes) == 1
 
 
-def test_both_weathers(tmp_path):
+def test_each_weather_is_a_set_of_its_own(tmp_path):
     make_metu(tmp_path, weather="cloudy_sunny")
     assert (
         "cloudy_cloudy_scene_*.npz) in it or in a folder METU_VisTIR or METU of it"

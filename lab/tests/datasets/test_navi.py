@@ -64,7 +64,7 @@ def test_depth_is_the_sphere_of_the_object_frame(tree):
             np.testing.assert_allclose(view.to_common @ truths[name], np.eye(4), atol=1e-9)
 
 
-def test_masks_count(tree):
+def test_pixels_outside_the_mask_have_no_depth(tree):
     root, _ = tree
     from PIL import Image
 
@@ -78,7 +78,7 @@ def test_masks_count(tree):
     assert np.isnan(view.points([[WIDTH // 2 + 2, middle]])).all()
 
 
-def test_where_lists_may_be(tree, tmp_path):
+def test_lists_are_found_in_the_usual_folders(tree, tmp_path):
     root, _ = tree
     (root / "splits" / "navi" / "correspondence").rename(root / "correspondence")
     assert len(datasets.load("navi-wild-diagnostic", root)) == 6

@@ -37,7 +37,7 @@ def test_unknown_options_are_refused(tmp_path):
         datasets.load("navi-wild", tmp_path, split=tmp_path)
 
 
-def test_the_list(run):
+def test_list_names_every_set(run):
     result = run()
     assert result.exit_code == 0
     for name in NAMES:

@@ -76,7 +76,7 @@ def test_a_finished_run_computes_nothing(tmp_path):
     assert again.records == first.records
 
 
-def test_limit_then_the_rest(tmp_path):
+def test_run_without_limit_computes_the_remaining_pairs(tmp_path):
     source = SmallGraphs(4)
     assert len(run_set(source, {"a": CONFIG}, tmp_path, limit=2)["a"]) == 2
     source.asked.clear()

@@ -85,7 +85,7 @@ def test_measured_from_runs():
         assert all(low <= high for low, high in delta["interval"])
 
 
-def test_groups():
+def test_tuned_sets_and_others_are_averaged_apart():
     rng = np.random.default_rng(6)
     names = ("easy", "planar", "control")
     entries = [(SyntheticGraphs(name, 5), synthetic_results(rng, 4)) for name in names]

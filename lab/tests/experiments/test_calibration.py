@@ -92,7 +92,7 @@ def test_sets_that_were_fitted_on_stand_apart(tmp_path, fake):
     assert len(fake) == before
 
 
-def test_parts(data):
+def test_matches_are_judged_by_pose_error_and_threshold(data):
     parts = {part["label"]: part["reliability"] for part in data["runs"][2]["parts"]}
     assert list(parts) == [
         "pose error below 5°",

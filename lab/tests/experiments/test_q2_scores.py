@@ -51,7 +51,7 @@ def test_times_are_measured_once(tmp_path, monkeypatch):
     assert other == pytest.approx({"hcm": 1.0, "mcm": 2.0, "pairs": 3})
 
 
-def test_nothing_to_time(tmp_path):
+def test_nothing_is_timed_without_pairs_or_enough_edges(tmp_path):
     source = SmallGraphs(2)
     assert mean_times(source, Association.paper(), Options(), 2, 0, tmp_path) is None
     # Four edges are no sample.

@@ -189,7 +189,7 @@ def test_ranking_is_by_value_and_skips_specialists():
     assert q4.ranked([]) == []
 
 
-def test_the_command(folder, tmp_path):
+def test_command_lists_missing_systems_and_sets(folder, tmp_path):
     arguments = ["q4", str(folder), "nowhere", "--max-iterations", "200"]
     arguments += ["--system", "sift-mnn", "--system", "roma"]
     arguments += ["--preset", "classic", "--seeds", "1", "--limit", "1", "--offline"]
