@@ -12,6 +12,7 @@ from manymatch.features.feature_config import FEATURE_PRESETS
 from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options
 from manymatch_lab.checks import choice, count
+from manymatch_lab.numbers import paper_numbers
 
 #: Name of the paper's protocol on the command line.
 PAPER_NAME = "paper"
@@ -22,6 +23,9 @@ _RANDOM = "random"
 _SUPERPOINT_NMS_RADIUS = 4
 
 
+_PAPER = paper_numbers("protocol")
+
+
 class PaperProtocol:
     """The paper's practical configuration, which its second to fourth question share.
 
@@ -29,36 +33,14 @@ class PaperProtocol:
     repetition b, from 0, is i + b.
     """
 
-    preset = "dinov3"
-    #: Features of the comparison of representations.
-    presets = ("dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint")
+    preset: str = _PAPER["preset"]
+    presets: tuple[str, ...] = tuple(_PAPER["presets"])
     association = Association.paper()
-    method = "hcm-mcm"
-    options = Options(
-        threshold_px=1.0,
-        min_iterations=1_000,
-        max_iterations=100_000,
-        confidence=0.9999,
-        safety=3.0,
-        pool_size=100,
-        q=0.3,
-        delta=0.01,
-        guidance=0.0,
-    )
-    seeds = 5
-    #: Number of pairs of each set; of the 1,500 of MegaDepth's list those that it could evaluate.
-    pairs: Mapping[str, int] = MappingProxyType(
-        {
-            "scannet1500": 1_500,
-            "megadepth1500": 1_491,
-            "navi-multi": 1_500,
-            "navi-wild": 1_500,
-            "metu-cc": 1_382,
-            "metu-cs": 1_208,
-        }
-    )
-    #: Sets whose second images, small thermal frames, keep their size.
-    own_size = ("metu-cc", "metu-cs")
+    method: str = _PAPER["method"]
+    options = Options(**_PAPER["options"])
+    seeds: int = _PAPER["seeds"]
+    pairs: Mapping[str, int] = MappingProxyType(_PAPER["pairs"])
+    own_size: tuple[str, ...] = tuple(_PAPER["own_size"])
 
     def matcher(
         self, preset: object = None, *, sources: Iterable[object] | None = None, **changes: Any

@@ -83,19 +83,9 @@ def run_pairs(
 ) -> Outcome:
     """Make the records of the first `total` pairs that are missing or to be repeated.
 
-    Parameters
-    ----------
-    kept : mapping of str to Records
-        One for each configuration, by its name.
-    work : callable
-        Takes the index of a pair and the names of the configurations that miss it, and returns
-        their records.
-    order : iterable of int, optional
-        Order in which pairs are best worked on.
-    repeat : callable
-        Whether a pair is to be run again, from its record.
-    category : callable
-        How progress counts a pair, from its record of the first configuration.
+    `kept` has the records of every configuration by its name. `work` takes the index of a pair and
+    the names of the configurations that miss it, and returns their records. From a record, `repeat`
+    decides whether its pair is run again, and `category` how progress counts it.
     """
     missing: dict[int, list[str]] = {}
     for name, records in kept.items():
