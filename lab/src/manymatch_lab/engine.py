@@ -61,10 +61,8 @@ class ExperimentReport:
     title: str
     data: Mapping[str, Any]
     tables: Sequence[Table]
-    figures: Mapping[str, Callable[[dict[str, Any]], Figure]] = dataclasses.field(
-        default_factory=dict
-    )
-    notes: Sequence[str] = ()
+    figures: Mapping[str, Callable[[dict[str, Any]], Figure]]
+    notes: Sequence[str]
 
     def markdown(self) -> str:
         """Return the whole report as Markdown."""

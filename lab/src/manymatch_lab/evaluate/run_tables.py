@@ -8,7 +8,7 @@ from typing import Any
 from manymatch.features.feature_config import NO_DETECTOR
 from manymatch_lab.checks import count
 from manymatch_lab.evaluate.run import RunResult
-from manymatch_lab.evaluate.statistics import THRESHOLDS, Spread, auc_spread, macro_spread
+from manymatch_lab.evaluate.statistics import THRESHOLDS, macro_spread
 from manymatch_lab.evaluate.tables import Cell, Table
 
 #: Columns of the AUC.
@@ -33,40 +33,28 @@ def run_table(runs: Mapping[tuple[str, str], RunResult], *notes: str) -> Table:
     several = len(representations) > 1
     config = next(iter(runs.values())).header["config"]
     hidden = config.get("unknown_focal", False)
+    empty = [""] * (3 if hidden else 2)
     for (representation, _), run in runs.items():
         label = run.header["title"]
         summary = run.summary()
         seconds = summary["mean_seconds"]
-        # A trial without a pose has found no focal length.
-        focals = (
-            "-" if error is None else f"{100.0 * error:.1f}"
-            for error in summary.get("focal_error_quartiles", ())
-        )
-        rows.append(
-            [
-                f"{representation}, {label}" if several else label,
-                str(summary["pairs"]),
-                *_intervals(auc_spread(run.errors)),
-                str(summary["failed_trials"]),
-                "" if seconds is None else f"{1e3 * seconds:.0f}",
-                *([" / ".join(focals)] if hidden else []),
-            ]
-        )
-        for name in dict.fromkeys(filter(None, run.bins)):
-            kept = [other == name for other in run.bins]
-            spread = auc_spread(run.errors[:, kept])
-            rows.append(
-                [Cell(f"  {name}", dim=True), Cell(str(sum(kept)), dim=True)]
-                + [Cell(text, dim=True) for text in _intervals(spread)]
-                + [""] * (3 if hidden else 2)
-            )
+        row = [f"{representation}, {label}" if several else label, str(summary["pairs"])]
+        row += [*_auc_texts(summary["auc"]), str(summary["failed_trials"])]
+        row.append("" if seconds is None else f"{1e3 * seconds:.0f}")
+        if hidden:
+            # A trial without a pose has found no focal length.
+            quartiles = summary.get("focal_error_quartiles", ())
+            row.append(" / ".join("-" if e is None else f"{100.0 * e:.1f}" for e in quartiles))
+        rows.append([*row])
+        for name, entry in summary["bins"].items():
+            texts = [f"  {name}", str(entry["pairs"]), *_auc_texts(entry)]
+            rows.append([*(Cell(text, dim=True) for text in texts), *empty])
     for representation in representations:
         own = [run for (other, _), run in runs.items() if other == representation]
         if len(own) > 1:
-            spread = macro_spread([run.errors for run in own])
+            spread = macro_spread([run.errors for run in own]).to_dict()
             label = f"{representation}, macro" if several else "macro"
-            row: list[str | Cell] = [label, str(sum(map(len, own)))]
-            rows.append([*row, *map(Cell, _intervals(spread)), *[""] * (3 if hidden else 2)])
+            rows.append([label, str(sum(map(len, own))), *_auc_texts(spread), *empty])
     seeds = config["seeds"]
     association = config["association"]
     seen = "rank-one" if association["k"] == 1 else f"mutual {association['k']}-nearest"
@@ -161,5 +149,6 @@ def seeds_text(settings: Mapping[str, Any]) -> str:
     return count(settings["seeds"], "seed")
 
 
-def _intervals(spread: Spread) -> list[str]:
-    return [f"{interval:.1f}" for interval in spread.interval]
+def _auc_texts(spread: Mapping[str, Any]) -> list[str]:
+    ends = zip(spread["mean"], spread["interval"], strict=True)
+    return [f"{mean:.1f} [{low:.1f}, {high:.1f}]" for mean, (low, high) in ends]
