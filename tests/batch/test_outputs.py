@@ -181,7 +181,10 @@ def renamed(pair, name):
         (lambda p: [renamed(p[0], os.fsdecode(b"\xff"))], "a name that is text"),
         (lambda p: [p[0], renamed(p[8], "view000.png")], "one file and one quarter turn by the"),
         (lambda p: [p[0], dataclasses.replace(p[1], rot0=1)], "one file and one quarter turn"),
-        (lambda p: [p[0], renamed(p[0], "view001.png")], "two images to be .*'view001.png' twice"),
+        (
+            lambda p: [p[0], dataclasses.replace(p[0], name1=p[0].name0, path1=p[0].path0)],
+            "two images to be .*'view000.png' twice",
+        ),
     ],
 )
 def test_pairs_that_a_format_cannot_hold_are_refused(pairs, tmp_path, change, says):
@@ -346,6 +349,7 @@ def test_parts_are_plain_tables(done, pairs):
 )
 def test_folders_without_matches_are_refused(done, tmp_path, change, says):
     known = json.loads((done[0] / "run.json").read_text())
+    del known["checksum"]
     (tmp_path / "run.json").write_text(json.dumps(known | change))
     with pytest.raises(ValueError, match=says):
         read_matches(tmp_path)

@@ -31,7 +31,7 @@ from manymatch.batch.outputs import (
 from manymatch.batch.parts import num_pairs, num_workers, open_run, run_blocks
 from manymatch.batch.ray_engine import RayBlocks, ray_cluster
 from manymatch.batch.shards import cutting, pair_blocks, shard_of
-from manymatch.batch.work import ERROR, UNREADABLE, VERDICTS, BlockWork, PairWork
+from manymatch.batch.work import ERROR, VERDICTS, BlockWork, PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
 from manymatch.geometry.pose import pose_auc
 from manymatch.io.files import as_path, output_folder
@@ -360,8 +360,8 @@ class _Batch:
                 counts["posed"] += row["success"]
                 if row["verdict"] == ERROR:
                     sentences.append(row["error"])
-                    sides = UNREADABLE.get(row["reason"], ())
-                    unreadable.update(row[f"name{side}"] for side in sides)
+                    which = row["reason"] or ""
+                    unreadable.update(row[f"name{n}"] for n in (0, 1) if f"image {n}" in which)
                 if "found" in (row["camera0_source"], row["camera1_source"]):
                     counts["found"] += 1
                     counts["undetermined"] += row["focal_determined"] is False

@@ -154,14 +154,10 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
     write_text(path, f"{json.dumps(record, indent=2, allow_nan=False)}\n")
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
+def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) else value
-    return repr(value)
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -389,27 +385,25 @@ def checked_formats(
                 f"image, got {others[0]!r}"
             )
     purpose = f"to be written as {' and '.join(chosen)}"
-    places = {name: place for place, name in enumerate(names)}
-    of_name = np.array([places[image.name] for image in listed])[numbers]
-    twice = np.flatnonzero(of_name[:, 0] == of_name[:, 1])
+    images: dict[str, PairImage] = {}
+    flat: dict[str, str] = {}
+    for image in listed:
+        name, hloc = image.name, image.name.replace("/", "-")
+        if images.setdefault(name, image) != image:
+            raise ValueError(
+                f"pairs must have one file and one quarter turn by the name {name!r} {purpose}, "
+                "got several"
+            )
+        if flat.setdefault(hloc, name) != name and "h5" in chosen:
+            raise ValueError(
+                f"pairs must have names that differ where hloc has - for / {purpose}, got {name!r} "
+                f"and {flat[hloc]!r}"
+            )
+    twice = np.flatnonzero(numbers[:, 0] == numbers[:, 1])
     if twice.size:
         raise ValueError(
             f"pairs must have two images {purpose}, got {pairs[int(twice[0])].name0!r} twice"
         )
-    images: dict[str, PairImage] = {}
-    for image in listed:
-        if images.setdefault(image.name, image) != image:
-            raise ValueError(
-                f"pairs must have one file and one quarter turn by the name {image.name!r} "
-                f"{purpose}, got several"
-            )
-    flat: dict[str, str] = {}
-    for name in images if "h5" in chosen else ():
-        if flat.setdefault(name.replace("/", "-"), name) != name:
-            raise ValueError(
-                f"pairs must have names that differ where hloc has - for / {purpose}, got {name!r} "
-                f"and {flat[name.replace('/', '-')]!r}"
-            )
     if "colmap-db" in chosen:
         _check_database(pairs, images, numbers, purpose)
     return chosen

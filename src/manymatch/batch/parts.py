@@ -495,10 +495,7 @@ def run_blocks(
 
 @contextlib.contextmanager
 def _threads(workers: int, stop: threading.Event) -> Iterator[concurrent.futures.Executor]:
-    """Give threads that share the cores, also those of NumPy's matrix products.
-
-    The threads of these would otherwise wait for each other in loops.
-    """
+    """Give threads that share the cores, also with the threads of matrix products."""
 
     def prepare() -> None:
         share_cores(workers)
@@ -507,9 +504,9 @@ def _threads(workers: int, stop: threading.Event) -> Iterator[concurrent.futures
     share = max(1, usable_cores() // workers)
     products = ThreadpoolController().select(user_api="blas")
     # Not more than the environment says.
-    limits = {pool["prefix"]: min(share, pool["num_threads"]) for pool in products.info()}
+    most = min([share, *(pool["num_threads"] for pool in products.info())])
     threads = concurrent.futures.ThreadPoolExecutor(workers, "manymatch", prepare)
-    with products.limit(limits=limits):
+    with products.limit(limits=most):
         try:
             yield threads
         finally:

@@ -48,12 +48,6 @@ if TYPE_CHECKING:
 ImageKey: TypeAlias = tuple[Path, int, int | None]
 #: Verdict on a pair that could not be tried; the others are those of `Confidence`.
 ERROR = "error"
-#: Why a pair could not be tried whose images, of these sides, could not be read.
-UNREADABLE = {
-    "image 0 could not be read": (0,),
-    "image 1 could not be read": (1,),
-    "images 0 and 1 could not be read": (0, 1),
-}
 #: All verdicts, best first.
 VERDICTS = (*get_args(Verdict), ERROR)
 
@@ -214,7 +208,7 @@ class Views:
 
 
 class _UnreadableError(ValueError):
-    """Images of a pair, by their sides, that cannot be read."""
+    """Says which images of a pair cannot be read; the cause says why."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -302,24 +296,23 @@ class PairWork:
                     raise
                 errors[side] = error
         if errors:
-            raise _UnreadableError(tuple(errors)) from next(iter(errors.values()))
+            which = " and ".join(f"image {side}" for side in errors)
+            raise _UnreadableError(f"{which} could not be read") from next(iter(errors.values()))
         return views
 
     def _failed(self, index: int, pair: Pair, error: BaseException) -> dict[str, Any]:
         # A pair with known pose counts as a failure in the area under the curve.
         missed = {"pose_error_deg": FAILURE_DEG} if pair.has_truth else {}
-        why = None
-        if isinstance(error, _UnreadableError):
-            why = next(why for why, sides in UNREADABLE.items() if sides == error.args[0])
-            error = error.__cause__ or error
+        which = str(error) if isinstance(error, _UnreadableError) else None
+        why = (which and error.__cause__) or error
         row = {
             "index": index,
             "name0": plain_text(pair.name0),
             "name1": plain_text(pair.name1),
             "success": False,
             "verdict": ERROR,
-            "reason": why,
-            "error": plain_text(error_sentence(error)),
+            "reason": which,
+            "error": plain_text(error_sentence(why)),
             **missed,
             "seed": self.config.options.seed,
         }
@@ -433,19 +426,17 @@ class BlockWork:
 
     def __call__(self, block: int) -> Counter[str]:
         """Compute a block."""
-        rows = []
-        if self.first is None:
-            for index in (self.run.blocks or ())[block].tolist():
-                stop_point()
-                rows.append(self.work(index, self.pairs[index]))
-        else:
-            for row in self.first.read(block).to_pylist():
-                stop_point()
-                known = {name: value for name, value in row.items() if value is not None}
-                passed = FirstPass({row["index"]: known}, self.focals or {})
-                if row["verdict"] != ERROR and passed.is_stale(known):
-                    known = self.work(row["index"], self.pairs[row["index"]], passed)
-                rows.append(known)
+        passed, rows = None, []
+        if self.first is not None:
+            table = self.first.read(block).to_pylist()
+            known = {row["index"]: {n: v for n, v in row.items() if v is not None} for row in table}
+            passed = FirstPass(known, self.focals or {})
+        for index in (self.run.blocks or ())[block].tolist():
+            stop_point()
+            row = {} if passed is None else passed.rows[index]
+            if passed is None or (row["verdict"] != ERROR and passed.is_stale(row)):
+                row = self.work(index, self.pairs[index], passed)
+            rows.append(row)
         self.run.write(block, rows)
         # Beside the parts, which are the same bytes in every run.
         folder = self.run.folder / "times"
