@@ -67,7 +67,6 @@ def shown():
 
 
 def parse(words):
-    """Parse a command without running it."""
     name, *rest = words
     group = app
     if name == "manymatch-lab":
@@ -143,7 +142,6 @@ def texts():
 
 
 def prose(text):
-    """Take code and headings away."""
     text = re.sub(r"^```.*?^```|^#.*?$", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^( *)>>>.*?$", "", text, flags=re.MULTILINE)
     return re.sub(r"``.*?``|`[^`]*`|\"[a-z-]+\"", "", text)

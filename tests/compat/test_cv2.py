@@ -59,7 +59,6 @@ def test_essential_matrix(form):
 
 
 def bent(points):
-    """Pixels as the lens sees them."""
     plane = (np.c_[points, np.ones(len(points))] @ np.linalg.inv(K).T)[:, None]
     return original.projectPoints(plane, np.zeros(3), np.zeros(3), K, LENS)[0][:, 0]
 

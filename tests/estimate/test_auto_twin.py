@@ -24,7 +24,6 @@ def options(**changes):
 
 
 def assert_same_run(graph, settings, proposals=None):
-    """One run of the estimator equals one run of the twin."""
     estimate = manymatch.estimate_relative_pose(graph, K, K, "auto", settings, proposals)
     twin, loop, price = auto(graph, CAMERA, settings, proposals)
     assert estimate.iterations == twin.iterations

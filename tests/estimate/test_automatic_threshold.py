@@ -24,7 +24,6 @@ def noisy(seed, noise, n=400):
 
 
 def solved(graph, method="auto", **changes):
-    """Relative pose of a graph at working size."""
     return manymatch.estimate_relative_pose(
         graph, K, K, method, AUTO, working_scale=SAME_SIZE, **changes
     )

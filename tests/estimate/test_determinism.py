@@ -44,7 +44,6 @@ def test_earlier_calls_do_not_matter(method):
 
 
 def under(isa, code, *arguments):
-    """Run Python code in a process with MANYMATCH_ISA."""
     return subprocess.run(  # noqa: S603
         [sys.executable, "-c", code, *arguments],
         env=os.environ | {"MANYMATCH_ISA": isa},

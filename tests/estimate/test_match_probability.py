@@ -19,7 +19,6 @@ NEAR, FAR = module._RING
 
 
 def match_probability(*case):
-    """Probability of each match (M,)."""
     return probability_of(match_features(*case), RELATIVE_POSE.match_coefficients)
 
 
@@ -64,7 +63,6 @@ def twin_features(edges, rank, kept, distance, inliers, matched, q=0.3):
 
 
 def twin(*case):
-    """Probability of each match (M,), by the logistic function of its evidence."""
     constant_, *slopes = RELATIVE_POSE.match_coefficients
     return np.array(
         [

@@ -24,7 +24,6 @@ def noisy_pairs(rng, count, noise, outliers=0):
 
 
 def assert_pose(R, t):
-    """A rotation and a unit vector, all finite."""
     np.testing.assert_allclose(R @ R.T, np.eye(3), atol=1e-12)
     assert np.linalg.det(R) == pytest.approx(1.0, abs=1e-12)
     assert np.linalg.norm(t) == pytest.approx(1.0, abs=1e-12)

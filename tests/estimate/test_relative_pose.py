@@ -158,7 +158,6 @@ def compacted(graph):
 
 
 def assert_same_run(graph, method, options, proposals=None):
-    """One run of the estimator equals one run of the twin."""
     estimate = manymatch.estimate_relative_pose(graph, K, K, method, options, proposals)
     twin = Loop(*compacted(graph), method, options, proposals).run()
     assert estimate.iterations == twin.iterations

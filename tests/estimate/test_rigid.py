@@ -29,7 +29,6 @@ THRESHOLD = CASES["rigid"].threshold
 
 
 def random_graph(seed, problem="rigid", **changes):
-    """Graph, true transform and threshold."""
     graph, truth = CASES[problem].graph(seed, **changes)
     return graph, truth, CASES[problem].limit(truth)
 

@@ -22,7 +22,6 @@ GRAPHS = {
 
 
 def draw(edges, count, seed=0, proposals=None):
-    """Rows of edge indices."""
     return _core.sample(
         np.asarray(edges, dtype=np.int32), proposals, seed, count, uniform_edges=False
     )

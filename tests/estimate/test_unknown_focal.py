@@ -46,7 +46,6 @@ def made(seed, f0, f1=None, n=200, noise=0.3, wrong=1, R=None, t=None, flat=Fals
 
 
 def check(estimate, R, t, f0, f1=None, within=0.03, degrees=2.0):
-    """Check pose and focal lengths."""
     assert estimate.success
     assert pose_error_deg(estimate.pose, R, t) < degrees
     assert estimate.camera0.known_focal

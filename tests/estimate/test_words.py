@@ -170,7 +170,6 @@ def test_rows_have_the_numbers(estimate, confidence):
 
 
 def said_of(estimate, graph, confidence, verdict):
-    """Return the sentences on an estimate with another verdict."""
     shares = tuple(other.probability for other in estimate.alternatives)
     judged = dataclasses.replace(
         confidence, verdict=verdict, reason="It is so.", alternative_probabilities=shares

@@ -50,7 +50,6 @@ class Numbers:
 
 
 def rotation(q):
-    """Rotation (3, 3) of a quaternion (w, x, y, z) of any length."""
     w, x, y, z = q
     n = w * w + x * x + y * y + z * z
     rows = [

@@ -46,7 +46,6 @@ def library_digest():
 
 
 def graph_digest(synthetic):
-    """Digest of everything the estimator sees of a graph."""
     graph = synthetic.graph
     return digest(graph.points0.tobytes(), graph.points1.tobytes(), graph.edges.tobytes())
 
@@ -75,7 +74,6 @@ def run(name, method):
 
 
 def load():
-    """Content of the file."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 

@@ -18,7 +18,6 @@ SETTING = re.compile(r"am([01])_s([01])_r([01])_t([0-9.]+)")
 
 
 def load(name):
-    """Arrays of one reference file, or skip."""
     folder = data_folder()
     path = folder / "vectors" / name if folder else None
     if path is None or not path.is_file():
@@ -45,7 +44,6 @@ def gms_file():
 
 
 def normalised(points, K):
-    """Pixels (N, 2) to the plane z = 1."""
     homogeneous = np.column_stack([points, np.ones(len(points))])
     return np.ascontiguousarray((homogeneous @ np.linalg.inv(K).T)[:, :2])
 
@@ -59,7 +57,6 @@ def graph_of(file, name):
 
 
 def unpack(bits, count):
-    """Boolean mask (count,) from packed bits."""
     return np.unpackbits(bits)[:count].astype(bool)
 
 

@@ -92,7 +92,6 @@ class Auto(Loop):
     settlement: Settlement | None = None
 
     def evaluate(self, R, t):
-        """Score a pose with the priors of the levels."""
         o = self.options
         _, size, inliers, _ = _core.score(
             self.x0, self.x1, self.edges, self.eps, o.q, o.delta, R, t
@@ -142,12 +141,10 @@ class Auto(Loop):
         return min(max(needed, o.min_iterations), o.max_iterations)
 
     def inliers_of(self, edges, R, t):
-        """Inliers of a pose among edges."""
         o, edges = self.options, np.ascontiguousarray(edges, dtype=np.int32)
         return _core.score(self.x0, self.x1, edges, self.eps, o.q, o.delta, R, t)[2]
 
     def wide_inliers(self, R, t):
-        """Inliers among the wide edges."""
         return self.inliers_of(self.wide, R, t)
 
     def support_of(self, inliers):
@@ -183,7 +180,6 @@ class Auto(Loop):
         return chosen
 
     def polish(self, best):
-        """The polish and, with residuals, the last stage."""
         pose = self.first_polish(best)
         if "residuals" in self.uses:
             o = self.options

@@ -18,12 +18,10 @@ NEAR_SAMPLE = 2  # the stream of random numbers
 
 
 def settle(name):
-    """A number of the last stage."""
     return constant(name, "ransac/settle.h")
 
 
 def noise(name):
-    """A number of the estimate of the noise."""
     return constant(name, "score/noise.cpp")
 
 
@@ -33,7 +31,6 @@ def apart(pose, other):
 
 
 def same(pose, other):
-    """Whether two poses are one up to what a refinement changes."""
     return not apart(pose, other) and pose[1] @ other[1] > constant("kSameDirection")
 
 
@@ -172,7 +169,6 @@ class Settlement:
         )
 
     def weights(self, pose, prior):
-        """Edges that support a pose at all, and the weights of these."""
         odds = self.log_odds(prior, np.sqrt(self.squared(pose)))
         # About log(1 + exp(odds)).
         soft = settle("kSoft")
@@ -186,7 +182,6 @@ class Settlement:
         return heaviest(self.edges[used], weight)
 
     def bound(self, pose):
-        """An upper bound of the support."""
         used, weight = self.weights(pose, self.prior)
         return heaviest_at_left(self.edges[used], weight)
 
@@ -298,7 +293,6 @@ class Settlement:
         return None
 
     def noise(self):
-        """Scale and its deviation, in thresholds."""
         variance, number = self.near(self.best.pose).fit(free=True)
         freedom = max(number - SAMPLE_SIZE, 1.0)
         scale = math.sqrt(min(variance * number / freedom, noise("kMostVariance")))

@@ -82,17 +82,3 @@ def essential_gap(A, B):
     plus = np.linalg.norm(A - B, axis=(-2, -1))
     minus = np.linalg.norm(A + B, axis=(-2, -1))
     return np.minimum(plus, minus)
-
-
-def pose_gap(R_a, t_a, R_b, t_b):
-    """Frobenius distance of poses: rotation and translation together, the sign of t included."""
-    return np.sqrt(
-        np.linalg.norm(R_a - R_b, axis=(-2, -1)) ** 2 + np.linalg.norm(t_a - t_b, axis=-1) ** 2
-    )
-
-
-def nearest_to_truth(batch, problem, R, t):
-    """Smallest pose distance (n,) of any returned pose to the truth; infinity where none came."""
-    gap = np.full(len(batch.t), np.inf)
-    np.minimum.at(gap, problem, pose_gap(R, t, batch.R[problem], batch.t[problem]))
-    return gap

@@ -52,7 +52,6 @@ class Loop:
     inserted: int = 0
 
     def evaluate(self, R, t):
-        """Score a pose."""
         o = self.options
         hcm, cardinality, inliers, _ = _core.score(
             self.x0, self.x1, self.edges, self.eps, o.q, o.delta, R, t
@@ -65,7 +64,6 @@ class Loop:
         return R, t
 
     def value(self, model):
-        """The mechanism's score."""
         return model.cardinality if self.method == "mcm" else model.hcm
 
     def solutions(self, count):
@@ -135,7 +133,6 @@ class Loop:
         )
 
     def polish(self, best):
-        """The last refinement."""
         return self.refine(best, _core.final_polish)
 
     def insert(self, pool, raw):

@@ -49,7 +49,6 @@ def hcm_sides(edges, inlier, n0, n1, q, delta):
 
 
 def cardinality(edges, n0, n1):
-    """Size of a maximum matching, by SciPy."""
     if len(edges) == 0:
         return 0
     edges = np.asarray(edges)

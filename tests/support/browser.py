@@ -100,7 +100,6 @@ class Browser:
             self.events.append(answer)
 
     def page(self, method, **params):
-        """Send a command to the page."""
         return self.call(method, session=self._session, **params)
 
     def _read(self):
@@ -133,7 +132,6 @@ class Browser:
         self.page("Emulation.setEmulatedMedia", features=[scheme])
 
     def open(self, url):
-        """Load a page and wait until it is complete."""
         self.page("Page.navigate", url=url)
         self.wait_for(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
@@ -172,7 +170,6 @@ class Browser:
         return value
 
     def move_mouse(self, x, y):
-        """Move the mouse to a place of the window, in CSS pixels."""
         self.page("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def click(self, x, y, count=1):
@@ -206,7 +203,6 @@ class Browser:
         self.page("Emulation.setTouchEmulationEnabled", enabled=False)
 
     def press(self, key, *, shift=False):
-        """Press a key by its DOM name."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38}
         codes |= {"ArrowRight": 39, "ArrowDown": 40, "+": 187, "-": 189, "0": 48, "p": 80, " ": 32}
         for kind in ("rawKeyDown", "keyUp"):

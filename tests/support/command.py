@@ -6,7 +6,6 @@ from manymatch.cli.app import app
 
 
 def run(*arguments):
-    """Run ``manymatch`` with some arguments."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

@@ -66,12 +66,10 @@ def with_candidates(first, second, extra=2, seed=1):
 
 
 def turn_deg(first, second):
-    """Angle between two rotations in degrees."""
     return np.degrees(Rotation.from_matrix(np.asarray(first).T @ second).magnitude())
 
 
 def direction_deg(first, second):
-    """Angle between two vectors in degrees."""
     first, second = np.ravel(first), np.ravel(second)
     cosine = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
     return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
@@ -115,5 +113,4 @@ def affine_points():
 
 
 def affine_error_px(A):
-    """Error of an affine map in the middle of the points."""
     return np.abs((np.asarray(A) - AFFINE) @ [250, 250, 1]).max()

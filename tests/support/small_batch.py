@@ -21,7 +21,6 @@ K = f"{FOCAL} 0 {(WIDTH - 1) / 2} 0 {FOCAL} {(HEIGHT - 1) / 2} 0 0 1"
 
 
 def rows(folder):
-    """Read the table of a batch."""
     with (folder / "pairs.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 

@@ -14,7 +14,6 @@ def said(edges):
 
 
 def fake_estimate(pose, matches, probability, cameras):
-    """An estimate with these matches."""
     row = dict.fromkeys(("failure", "iterations", "cardinality", "hcm"))
     return SimpleNamespace(
         pose=pose,

@@ -85,7 +85,6 @@ def random_homography(rng, affine=False):
 
 
 def mapped(H, points):
-    """Map points (N, 2)."""
     ends = np.column_stack([points, np.ones(len(points))]) @ H.T
     return ends[:, :2] / ends[:, 2:]
 
@@ -97,7 +96,6 @@ def corner_error(H, truth):
 
 
 def planar_graph(seed, right=70, wrong=30, partners=2, noise=0.3, affine=False):
-    """Graph and homography."""
     rng = np.random.default_rng(seed)
     H = random_homography(rng, affine)
     points0 = rng.uniform(0, SIZE, (right + wrong, 2))
@@ -107,7 +105,6 @@ def planar_graph(seed, right=70, wrong=30, partners=2, noise=0.3, affine=False):
 
 
 def transfer_error2(estimate, graph):
-    """Squared residuals (E,)."""
     H = estimate.homography
     pairs = zip(*graph.edges.T, strict=True)
     return np.array(
@@ -149,7 +146,6 @@ def two_views(rng, count, plane=0):
 
 
 def epipolar_graph(seed, right=90, wrong=40, partners=2, noise=0.2, plane=0):
-    """Graph and fundamental matrix."""
     rng = np.random.default_rng(seed)
     points0, points1, F = two_views(rng, right + wrong, plane)
     points1 = points1 + noise * rng.standard_normal(points1.shape)
@@ -181,7 +177,6 @@ def sampson2(estimate, graph):
 
 
 def posed_graph(seed, right=90, wrong=40, partners=2, noise=0.2):
-    """Graph of two views and their relative pose."""
     rng = np.random.default_rng(seed)
     R, t = Rotation.from_rotvec(rng.normal(0, 0.15, 3)).as_matrix(), rng.normal(0, 1.0, 3)
     t *= 1.5 / np.linalg.norm(t)
@@ -223,7 +218,6 @@ def random_transform(rng, free_scale=False):
 
 
 def cloud_graph(seed, right=60, wrong=40, partners=2, noise=0.01, free_scale=False):
-    """Graph and transform."""
     rng = np.random.default_rng(seed)
     truth = random_transform(rng, free_scale)
     scale = rigid.scale_of(truth)
@@ -255,7 +249,6 @@ def camera_pose(rng):
 
 
 def query_graph(seed, right=70, wrong=30, partners=3, noise=0.5, camera=CAMERA, plane=False):
-    """Graph and pose of a camera."""
     rng = np.random.default_rng(seed)
     pose = camera_pose(rng)
     points = rng.uniform(-1.2, 1.2, (right + wrong, 3))
@@ -319,7 +312,6 @@ class Case:
         return self.threshold * (1.0 if truth is None else rigid.scale_of(truth))
 
     def of(self, estimate):
-        """Return the model of an estimate."""
         return getattr(estimate, self.model)
 
 

@@ -41,7 +41,6 @@ def synthetic_result(errors, num_edges=(), **columns):
 
 
 def texts(table):
-    """Cells of a table as texts."""
     return [[cell.text for cell in row] for row in table.cells()]
 
 

@@ -50,7 +50,6 @@ def backbone(family: str, weights: object = "random") -> Any:
 
 
 def network(family: str, **changes: Any) -> Any:
-    """The network alone, with random weights."""
     stem, settings, _ = FAMILIES[family]
     config = getattr(transformers, f"{stem}Config")(**settings | changes)
     return random_weights(getattr(transformers, f"{stem}Model")(config))
