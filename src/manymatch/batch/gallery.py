@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_PAIRS, _MOST_LINES = 300, 100
 # Height of the images of a picture, width of a small one, and its bytes, in a page of some MB.
 _HEIGHT, _WIDTH, _BYTES = 400, 320, 16_000
-_FACTS = ("name0", "name1", "verdict", "reason", "error", "matches", "pose_probability")
+_FACTS = ("name0", "name1", "verdict", "reason", "error")
 
 
 def write_gallery(store: MatchStore, run: Run, pairs: Sequence[Pair], folder: Path) -> Path:
