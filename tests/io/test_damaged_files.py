@@ -100,7 +100,7 @@ def check(said, path):
     assert said.startswith("path must be ")
     assert str(path) in said
     assert "\n" not in said
-    assert len(said) < 500 + len(str(path))
+    assert len(said) < 400 + len(str(path))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -62,7 +62,8 @@ _NO_MEMORY = re.compile(
     r"|not enough memory|out of memory|memory allocation failed",
     re.IGNORECASE,
 )
-_LONGEST_REASON = 300
+# Letters of a sentence of ours; those of libraries are cut earlier.
+_LONGEST_REASON = 600
 # tomllib takes time and memory with the square of the dots of a key, and of some texts.
 _LONGEST_TOML, _MOST_DOTS = 50_000, 100
 # The compressions of .h5 files shrink nothing by a larger factor.
@@ -116,7 +117,8 @@ def brief(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
     said = masked(" ".join(str(error).split())) or type(error).__name__
-    return said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}..."
+    most = _LONGEST_REASON if isinstance(error, ValueError) else _LONGEST_REASON // 3
+    return said if len(said) <= most else f"{said[:most]}..."
 
 
 @contextlib.contextmanager
