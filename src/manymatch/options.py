@@ -112,7 +112,7 @@ AUTO = "auto"
 _MOST_THREADS = 256
 
 # Far beyond any image, and small enough to be squared in the core's units.
-_THRESHOLDS_PX = (1e-9, 1e9)
+THRESHOLDS_PX = (1e-9, 1e9)
 # Smallest probability that is accepted; its logarithm is still an ordinary number.
 _IMPOSSIBLE = 1e-12
 _PANEL, _ADVANCED = "Estimation", "Estimation, advanced"
@@ -306,7 +306,7 @@ def options_for_each(
 
 def _threshold(value: object) -> float | str:
     if not isinstance(value, str):
-        return real(value, "threshold_px", *_THRESHOLDS_PX, closed=True)
+        return real(value, "threshold_px", *THRESHOLDS_PX, closed=True)
     if value != AUTO:
         raise refusal("threshold_px", 'a number of pixels or "auto"', value)
     return AUTO

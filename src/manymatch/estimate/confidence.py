@@ -38,7 +38,7 @@ from manymatch.estimate.words import (
     verdict_sentence,
 )
 from manymatch.geometry.pose import RelativePose
-from manymatch.options import AUTO, core_options, num_threads
+from manymatch.options import AUTO, THRESHOLDS_PX, core_options, num_threads
 
 if TYPE_CHECKING:
     from manymatch.estimate.problem import GeometricProblem
@@ -546,7 +546,8 @@ def _homography(estimate: Estimate, known: Evidence) -> HomographyEstimate | Non
         return None
     if not known.shape.plane >= PLANAR_SHARE or known.shape.rotation >= DEGENERATE_SHARE:
         return None
-    options = estimate.options.replace(threshold_px=PLANAR_THRESHOLD * estimate.threshold_px)
+    threshold = min(PLANAR_THRESHOLD * estimate.threshold_px, THRESHOLDS_PX[1])
+    options = estimate.options.replace(threshold_px=threshold)
     method: Any = estimate.method
     found = estimate_homography(estimate._pair.graph, method, options)  # noqa: SLF001
     return found if assess(found).verdict in RELIABLE else None
