@@ -351,6 +351,7 @@ def test_names_of_a_local_list_are_no_addresses(tmp_path):
 )
 @pytest.mark.usefixtures("memory")
 def test_what_takes_no_address_says_so(arguments):
+    put("memory://root", {"a/run.json": b"{}", "b/run.json": b"{}"})
     assert "must be on this machine, got 'memory://root/" in one_sentence(run(*arguments))
 
 
