@@ -201,6 +201,9 @@ def test_npz_refuses(tmp_path, change, message):
     [
         ("matches", MATCHES[:2], "its matches and matches0 differ"),
         ("matches", MATCHES + 9, "matches must hold indices into"),
+        ("keypoints0", P0[1:], "matches must hold indices into the 4 rows of keypoints0"),
+        ("matches0", [2, -1, -1, 1], "its matches and matches0 differ"),
+        ("match_confidence", SCORES, "match_confidence must be an array of 5 numbers"),
         ("inliers", [[0, 9]], "inliers must hold indices into the 4 rows of keypoints1"),
         ("pose", np.eye(3), "pose must be a 4x4 matrix"),
         ("pose", np.eye(4), "t must be a direction"),
@@ -224,24 +227,9 @@ def test_npz_of_other_content_is_refused(tmp_path, array, value, reason):
     with np.load(path) as content:
         arrays = dict(content) | {array: value}
     np.savez(path, **{name: a for name, a in arrays.items() if a is not None})
-    with pytest.raises(ValueError, match=rf"^path must be .*m\.npz.*{reason}"):
-        read_matches_npz(path)
-
-
-@pytest.mark.parametrize("array", ["keypoints0", "matches0", "match_confidence"])
-def test_npz_that_is_damaged_is_named(tmp_path, array):
-    path = tmp_path / "m.npz"
-    write_matches_npz(path, P0, P1, MATCHES, confidence=SCORES)
-    with np.load(path) as content:
-        arrays = {name: content[name] for name in content.files}
-    arrays[array] = arrays[array][1:]
-    np.savez(path, **arrays)
     for read in (read_matches_npz, load_graph):
-        with pytest.raises(ValueError, match=r"^path must be .*m\.npz"):
+        with pytest.raises(ValueError, match=rf"^path must be .*m\.npz.*{reason}"):
             read(path)
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ValueError, match=r"^path must be .*m\.npz"):
-        read_matches_npz(path)
 
 
 def test_pose_json_comes_back_bit_for_bit(tmp_path):
