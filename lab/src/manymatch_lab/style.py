@@ -125,13 +125,11 @@ def gain_panels(
     the range `shaded` have a grey background. Rows are named beside the first panel, so that long
     names stay horizontal.
     """
-    columns = min(columns, len(runs))
-    rows = -(-len(runs) // columns)
-    width = min(PAGE_CM, 4.6 + panel_cm * columns)
-    figure = new_figure(width, rows * (head_cm + 0.62 * len(labels)))
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    width = min(PAGE_CM, 4.6 + panel_cm * min(columns, len(runs)))
+    height = head_cm + 0.62 * len(labels)
+    figure, axes = panels(len(runs), columns, width, height, sharex=True, sharey=True)
     handles: list[Any] = []
-    for axis, run in zip(grid.ravel(), runs, strict=False):
+    for axis, run in zip(axes, runs, strict=True):
         points = points_of(run)
         axis.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
         axis.axhspan(*shaded, color="#f3f4f6", zorder=0)
@@ -140,21 +138,14 @@ def gain_panels(
             places = [row + 0.24 * (i - 1) for row, _, _ in points]
             ends = [[ranges[i][side] for _, _, ranges in points] for side in (0, 1)]
             axis.hlines(places, *ends, color=colour, linewidth=0.9)
-            handles += axis.plot(
-                [spread["mean"][i] for _, spread, _ in points],
-                places,
-                color=colour,
-                marker=MARKERS[i],
-                linestyle="none",
-                label=f"AUC@{threshold}°",
-            )
+            means = [spread["mean"][i] for _, spread, _ in points]
+            look = {"color": colour, "marker": MARKERS[i], "label": f"AUC@{threshold}°"}
+            handles += axis.plot(means, places, linestyle="none", **look)
         axis.set_title(title_of(run))
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0)
-    for axis in grid.ravel()[len(runs) :]:
-        axis.set_axis_off()
-    grid[0, 0].set_yticks(range(len(labels)), list(labels))
-    grid[0, 0].set_ylim(len(labels) - 0.4, -0.6)
+    axes[0].set_yticks(range(len(labels)), list(labels))
+    axes[0].set_ylim(len(labels) - 0.4, -0.6)
     figure.supxlabel(text, fontsize=7.5, color=INK)
     legend_above(figure, handles)
     return figure
