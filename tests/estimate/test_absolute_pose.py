@@ -1,12 +1,21 @@
 """Absolute poses: against slow twins and other libraries, by their symmetries, and without one."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from manymatch import AbsolutePose, AssociationGraph, Camera, _core, estimate_absolute_pose
+from manymatch import (
+    AbsolutePose,
+    AssociationGraph,
+    Camera,
+    _core,
+    assess,
+    estimate_absolute_pose,
+)
 from tests.oracles import absolute_pose as oracle
 from tests.support.data_folder import stored_graph
 from tests.support.synthetic_problems import CAMERA, CASES, apart, query_graph
@@ -141,7 +150,15 @@ def test_a_plane_parallel_to_the_image_does_not_determine_the_focal_length():
     assert parallel.success
     assert not parallel.focal_determined
     assert parallel.focal_sd_px[0] > 100.0
+    assert assess(parallel).verdict == "degenerate"
     assert found(slanted).focal_determined
+
+
+def test_deviation_of_the_focal_length_adds_to_the_error():
+    found = estimate_absolute_pose(query_graph(3)[0], Camera.unknown(800, 600), options=OPTIONS)
+    vague = dataclasses.replace(found, focal_sd_px=(0.4 * found.camera0.focal,))
+    assert assess(found).error_sd < 1.0
+    assert assess(vague).error_sd > 3.0
 
 
 def test_automatic_threshold():
