@@ -237,9 +237,7 @@ def solvePnPRansac(given: Any) -> tuple[Any, ...]:  # noqa: N802
     pose = solved.estimate.pose
     turn = np.zeros(3) if pose is None else rotation_vector(pose.R)
     move = np.zeros(3) if pose is None else np.array(pose.t)
-    inliers = None
-    if pose is not None:
-        inliers = np.flatnonzero(solved.mask).astype(np.int32)[:, None]
+    inliers = None if pose is None else np.flatnonzero(solved.mask).astype(np.int32)[:, None]
     matrix = (np.array(given.cameraMatrix, dtype=np.float64),) if usac else ()
     return pose is not None, *matrix, turn[:, None], move[:, None], inliers
 
@@ -279,11 +277,8 @@ def _options(given: Mapping[str, Any]) -> Options:
         "max_iterations": ("maxIters", "iterationsCount"),
     }
     own = {field: next((n for n in some if n in given), some[0]) for field, some in names.items()}
-    values = {field: given.get(name) for field, name in own.items()}
-    if values["threshold_px"] is None:
-        values["threshold_px"] = 1.0
-    if values["max_iterations"] is None:
-        values["max_iterations"] = _MOST_ITERATIONS
+    values = {field: given[name] for field, name in own.items() if given.get(name) is not None}
+    values = {"threshold_px": 1.0, "max_iterations": _MOST_ITERATIONS, **values}
     if given.get("method") == _LMEDS:
         values["threshold_px"] = AUTO
     return make_options(own, **values)
@@ -291,15 +286,13 @@ def _options(given: Mapping[str, Any]) -> Options:
 
 def _two_cameras(given: Mapping[str, Any]) -> tuple[Camera, Camera]:
     """Cameras of two matrices and the distortions that may belong to them."""
-    lenses = [given.get(f"distCoeffs{k}", given.get(f"dist_coeff{k}")) for k in (1, 2)]
-    names = ("cameraMatrix1", "cameraMatrix2")
-    for name in names:
-        if name not in given:
+    cameras = []
+    for k in (1, 2):
+        if (name := f"cameraMatrix{k}") not in given:
             raise ValueError(f"{name} must be given, got {', '.join(given)}")
-    first, second = (
-        _camera(given[name], lens, name) for name, lens in zip(names, lenses, strict=True)
-    )
-    return first, second
+        lens = given.get(f"distCoeffs{k}", given.get(f"dist_coeff{k}"))
+        cameras.append(_camera(given[name], lens, name))
+    return cameras[0], cameras[1]
 
 
 def _camera(matrix: object, distortion: Any, name: str) -> Camera:
@@ -310,8 +303,7 @@ def _camera(matrix: object, distortion: Any, name: str) -> Camera:
     want = "4, 5, 8, 12 or 14 numbers k1, k2, p1, p2, k3, ..."
     k = float_array(np.ravel(distortion), "distCoeffs", want, (None,))
     if len(k) not in (4, 5, 8, 12, 14) or k[8:].any():
-        wanted = f"{want}, where those after the eighth are zero"
-        raise refusal("distCoeffs", wanted, k.tolist())
+        raise refusal("distCoeffs", f"{want}, zero after the eighth", k.tolist())
     if not k.any():
         return camera
     params = (*camera.params, *np.pad(k[:8], (0, 8 - len(k[:8]))))

@@ -202,61 +202,33 @@ class Chart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeometricProblem(Generic[E_co]):
-    """A row of the table of problems: everything that differs between them.
+    """A row of the table of problems: everything that differs between them."""
 
-    Attributes
-    ----------
-    name, noun, clause : str
-        As in `Estimate.problem`, what a model is called, and a clause for models without words.
-    limit : str
-        What error counts as right, in words.
-    estimate, result : callable and type
-        The public function, and the subclass of `Estimate` that it returns.
-    core : str
-        Name of the core's function: (pairs, method, options, threads) to results.
-    prepare : callable
-        (graph, arguments, options, proposals, where) to a `PreparedPair`.
-    public : callable
-        (pair, model of the core) to the model of the public interface.
-    errors : callable
-        (pair, model of the core) to the errors (E,) of all candidates in units of the threshold,
-        infinite where there is none.
-    sample_size, parameters, dimensions : int
-        Candidates that any model fits, degrees of freedom of a model, dimensions of an error.
-    match_coefficients, model_coefficients : tuple of float
-        Log-odds that a match, or a model, is right: a constant, and a slope for every feature of
-        `match_features`, or of `confidence.features_of`.
-    chart : Chart, optional
-        How models move. A relative pose has functions of its own, in `uncertainty`.
-    open : callable
-        (pair, result of the core) to why the matches do not determine a model; empty if they do.
-    own : callable
-        (pair, result of the core, fields so far) to further fields of an estimate with a model.
-    noise_scale : float
-        Noise of an error over that of a coordinate of a point.
-    variant : mapping
-        Other values of these attributes, for pairs with parameters.
-    """
-
-    name: str
-    noun: str
-    estimate: Callable[..., E_co]
-    result: type[E_co]
-    core: str
-    prepare: Callable[..., PreparedPair]
-    public: Callable[[PreparedPair, Any], Model]
+    name: str  # as in `Estimate.problem`
+    noun: str  # what a model is called in sentences
+    estimate: Callable[..., E_co]  # the public function
+    result: type[E_co]  # the subclass of `Estimate` that it returns
+    core: str  # name of the core's function: (pairs, method, options, threads) to results
+    prepare: Callable[..., PreparedPair]  # of graph, arguments, options, proposals, where
+    public: Callable[[PreparedPair, Any], Model]  # model of the core to the public one
+    # Errors (E,) of all candidates in units of the threshold, infinite where there is none.
     errors: Callable[[PreparedPair, Any], FloatArray]
-    sample_size: int
-    parameters: int
-    dimensions: int
+    sample_size: int  # candidates that any model fits
+    parameters: int  # degrees of freedom of a model
+    dimensions: int  # of the error of a candidate
+    # Log-odds that a match, or a model, is right: a constant, and a slope for every feature of
+    # `match_features`, or of `confidence.features_of`.
     match_coefficients: tuple[float, ...]
     model_coefficients: tuple[float, ...]
-    clause: str = ""
-    limit: str = "within 3 thresholds"
-    chart: Chart | None = None
+    clause: str = ""  # said of any model if its numbers mean nothing to people
+    limit: str = "within 3 thresholds"  # what error counts as right
+    chart: Chart | None = None  # a relative pose has functions of its own, in `uncertainty`
+    # Why the matches of a result of the core do not determine its model; empty if they do.
     open: Callable[[PreparedPair, Any], str] = lambda _pair, _result: ""
+    # Further fields of an estimate with a model, of pair, result of the core and fields so far.
     own: Callable[[PreparedPair, Any, dict[str, Any]], dict[str, Any]] = lambda *_: {}
-    noise_scale: float = 1.0
+    noise_scale: float = 1.0  # noise of an error over that of a coordinate of a point
+    # Other values of these attributes, for pairs with parameters.
     variant: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property

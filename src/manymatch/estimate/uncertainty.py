@@ -187,11 +187,7 @@ def over_focals(
 
 
 def pose_covariance(
-    x0: FloatArray,
-    x1: FloatArray,
-    pose: RelativePose,
-    eps: float,
-    distances: FloatArray,
+    x0: FloatArray, x1: FloatArray, pose: RelativePose, eps: float, distances: FloatArray
 ) -> Covariance:
     """Covariance of a pose that was refined on the matches x0, x1, (M, 2) each.
 
