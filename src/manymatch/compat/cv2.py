@@ -303,7 +303,7 @@ def _camera(matrix: object, distortion: Any, name: str) -> Camera:
     want = "4, 5, 8, 12 or 14 numbers k1, k2, p1, p2, k3, ..."
     k = float_array(np.ravel(distortion), "distCoeffs", want, (None,))
     if len(k) not in (4, 5, 8, 12, 14) or k[8:].any():
-        raise refusal("distCoeffs", f"{want}, zero after the eighth", k.tolist())
+        raise refusal("distCoeffs", f"{want}, where those after the eighth are zero", k.tolist())
     if not k.any():
         return camera
     params = (*camera.params, *np.pad(k[:8], (0, 8 - len(k[:8]))))

@@ -235,6 +235,14 @@ def _error(pair: PreparedPair, model: FloatArray, base: FloatArray) -> FloatArra
     return np.asarray(gap.ravel() / (math.sqrt(len(used)) * RIGHT_THRESHOLDS * pair.eps))
 
 
+_SHARED: dict[str, Any] = {
+    "public": lambda pair, model: read_only(pair.frame.out_of(model)),
+    "sample_size": 3,
+    "dimensions": 3,
+    "match_coefficients": HOMOGRAPHY.match_coefficients,
+    "open": open_on_a_line("clouds"),
+    "noise_scale": math.sqrt(2.0),  # a distance has the noise of both points, taken to be alike
+}
 #: docs/registration.md has the measured reliability of the probabilities of matches.
 RIGID = GeometricProblem(
     name="rigid",
@@ -243,16 +251,11 @@ RIGID = GeometricProblem(
     result=RigidEstimate,
     core="estimate_rigid",
     prepare=functools.partial(_prepare, free_scale=False),
-    public=lambda pair, model: read_only(pair.frame.out_of(model)),
     errors=errors_by("score_rigid"),
-    sample_size=3,
     parameters=6,
-    dimensions=3,
-    match_coefficients=HOMOGRAPHY.match_coefficients,
     model_coefficients=(7.584, 0.000, 2.168, 0.000, 0.000, 2.923, 0.000, 1.226, 0.000),
     chart=Chart(_move, _residuals, _rigid_numbers, _error),
-    open=open_on_a_line("clouds"),
-    noise_scale=math.sqrt(2.0),  # a distance has the noise of both points, taken to be alike
+    **_SHARED,
 )
 SIMILARITY = GeometricProblem(
     name="similarity",
@@ -261,14 +264,9 @@ SIMILARITY = GeometricProblem(
     result=SimilarityEstimate,
     core="estimate_similarity",
     prepare=functools.partial(_prepare, free_scale=True),
-    public=lambda pair, model: read_only(pair.frame.out_of(model)),
     errors=errors_by("score_similarity"),
-    sample_size=3,
     parameters=7,
-    dimensions=3,
-    match_coefficients=HOMOGRAPHY.match_coefficients,
     model_coefficients=(9.540, 1.517, 2.878, 3.931, 0.881, 0.000, 0.000, 3.205, 0.000),
     chart=Chart(_move, _residuals, _similarity_numbers, _error),
-    open=open_on_a_line("clouds"),
-    noise_scale=RIGID.noise_scale,
+    **_SHARED,
 )
