@@ -46,7 +46,8 @@ def test_result_is_printed_and_written(photos, tmp_path):
     folder, camera = photos
     out = tmp_path / "out"
     result = run(folder / "a.png", folder / "b.png", "--camera0", camera, "--camera1", camera,
-                 "--out", out, "--with-rank-one", "--format", "npz,colmap", *QUICK)  # fmt: skip
+                 "--out", out, "--with-rank-one", "--format", "npz", "--format", "colmap",
+                 *QUICK)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "Camera 1 is turned" in result.stdout
     assert "rank-one, plain consensus" in result.stdout

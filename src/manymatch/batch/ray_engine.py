@@ -89,13 +89,16 @@ class RayCluster:
 
     def resources(self) -> dict[str, float]:
         """Connect if that was not done before, and return what the cluster has."""
-        if self._ray.is_initialized():
-            if self._address not in (None, "auto") and not self._own:
-                raise ValueError(
-                    "address must be left out where this process is connected to Ray already, got "
-                    f"{self._address!r}"
-                )
-            return dict(self._ray.cluster_resources())
+        if not self._ray.is_initialized():
+            self._connect()
+        elif self._address not in (None, "auto") and not self._own:
+            raise ValueError(
+                "address must be left out where this process is connected to Ray already, got "
+                f"{self._address!r}"
+            )
+        return dict(self._ray.cluster_resources())
+
+    def _connect(self) -> None:
         how: dict[str, Any] = {"address": self._address}
         if self._address is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -109,7 +112,6 @@ class RayCluster:
             reason = str(error).strip().partition("\n")[0].rstrip(".")
             raise ConnectionError(f"{self._name} cannot be used: {reason}") from error
         self._own = True
-        return dict(self._ray.cluster_resources())
 
     def check(self) -> None:
         """Raise `ClusterLostError` if the head of the cluster has not answered for a while."""
