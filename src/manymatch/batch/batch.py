@@ -329,10 +329,7 @@ class _Batch:
         return outcome
 
     def _second_pass(self, first: Run) -> tuple[Run, Outcome]:
-        """Match pairs again with the focal lengths that all of them decide.
-
-        The parts are in a folder of their own, which the focal lengths name.
-        """
+        """Match pairs again with the focal lengths of all pairs, which name the folder of parts."""
         said = {row["index"]: row for row in first.rows(FOCAL_COLUMNS)}
         found = FirstPass.of({i: row for i, row in said.items() if i < self.total}).focals
         values = sorted((name, focal.focal_px, focal.sd_px) for name, focal in found.items())
@@ -442,10 +439,7 @@ def _header(
 
 
 def pairs_identity(pairs: Sequence[Pair], device: str, *, network: bool) -> dict[str, Any]:
-    """Return what decides the features of pairs beside their configuration, for a header.
-
-    `network` says whether a network computes the features, with torch and on a device.
-    """
+    """Return what decides features, computed by a network or not, beside their configuration."""
     versions = library_versions()
     images, numbers = numbered(pairs)
     digest = hashlib.sha256(numbers.astype("<i8").tobytes())

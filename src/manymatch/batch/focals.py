@@ -1,9 +1,8 @@
 """One focal length for each camera of a run, from all pairs that contain it.
 
-A run of many pairs finds unknown focal lengths pair by pair. Where the user says which images have
-the same camera, the pairs are estimated a second time with the focal length that all pairs of a
-camera give together. Everything that this needs is in columns of the rows, so the second pass does
-not depend on the order of the pairs or on interruptions.
+Unknown focal lengths are found pair by pair. Where the user says which images have the same camera,
+the pairs are estimated again with the focal length that all pairs of a camera give together. It
+needs nothing but columns of the rows, so it does not depend on their order or on interruptions.
 """
 
 from __future__ import annotations
@@ -121,10 +120,7 @@ def focal_row(
 
 
 def shared_focals(rows: Iterable[Mapping[str, Any]]) -> dict[str, SharedFocal]:
-    """Combine the prior of each group and the focal lengths that its pairs found.
-
-    Groups whose focal length no pair determines are not in the result.
-    """
+    """Combine prior and found focal lengths of each group of which any pair determines it."""
     said: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
         groups = (row.get("camera0_group"), row.get("camera1_group"))
@@ -208,10 +204,8 @@ def combined(said: Iterable[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _likelihood(row: Mapping[str, Any], side: int) -> tuple[float, float] | None:
-    """Return the logarithm of a pair's focal length without its prior, and the deviation.
-
-    None if the pair does not determine it. The prior would otherwise count once for every pair.
-    """
+    """Return the logarithm of a pair's focal length and its deviation, if it determines one."""
+    # Without its prior, which would otherwise count once for every pair.
     focal, deviation = row.get(f"own_focal{side}_px"), row.get(f"own_focal{side}_sd_px")
     if focal is None or deviation is None:
         return None

@@ -77,11 +77,7 @@ def columns(with_rank_one: bool, *, matches: bool = False) -> dict[str, Any]:
 
 
 def rows_in_order(run: Run, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Go through the rows of all parts by index, in bounded memory.
-
-    Parts are in the order of the work. They are read once; rows wait in temporary files, one for a
-    stretch of the indices.
-    """
+    """Go through the rows of all parts by index; rows wait in files, one for some indices."""
     arrow = require("pyarrow", "a batch", "images")
     dataset = require("pyarrow.dataset", "a batch", "images")
 
@@ -172,11 +168,6 @@ def count_reasons(sentences: Iterable[str]) -> list[Reason]:
     """Group the errors of pairs that failed, the most frequent reason first.
 
     Sentences that differ only in names in quotes and in numbers are one reason.
-
-    Examples
-    --------
-    >>> [(r.sentence, r.count) for r in count_reasons(["no match", "no file 'a'", "no file 'b'"])]
-    [("no file 'a' (and others alike)", 2), ('no match', 1)]
     """
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for sentence in sentences:
@@ -189,13 +180,7 @@ def count_reasons(sentences: Iterable[str]) -> list[Reason]:
 
 
 def reasons_sentence(reasons: Sequence[Reason], failed: str, total: int, noun: str = "pair") -> str:
-    """Say how many of a number of pairs failed, in what, and why.
-
-    Examples
-    --------
-    >>> reasons_sentence(count_reasons(["no match", "no file"]), "could not be run", 5)
-    '2 of 5 pairs could not be run; 1 pair: no match; 1 pair: no file.'
-    """
+    """Say why some of a number of pairs failed: "2 of 5 pairs could not be run: no file."."""
     number = sum(reason.count for reason in reasons)
     begin = f"{number:,} of {count(total, noun)} {failed}"
     if len(reasons) == 1:

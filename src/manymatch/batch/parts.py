@@ -515,10 +515,7 @@ def _threads(workers: int, stop: threading.Event) -> Iterator[concurrent.futures
 
 @contextlib.contextmanager
 def _interruptible(stop: threading.Event) -> Iterator[None]:
-    """Turn the first Ctrl-C into an orderly stop; a second one is as usual.
-
-    An exception could come in the middle of a write, and would not reach the threads.
-    """
+    """Turn the first Ctrl-C into an orderly stop, also of the threads; a second one is as usual."""
     before = signal.getsignal(signal.SIGINT) or signal.SIG_DFL
     # Where signals do not arrive, or are ignored as in a shell's background jobs.
     if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
