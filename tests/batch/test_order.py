@@ -75,7 +75,7 @@ def test_limit_begins_a_stage_of_its_own(tmp_path):
     _, ends = cutting(tmp_path, pairs, 30, None, network=False)
     blocks = pair_blocks(pairs, ends, 8)
     assert sorted(np.concatenate(blocks)) == list(range(30))
-    (tmp_path / "run.json").write_text('{"format": 6, "block": 8, "ends": [30]}')
+    (tmp_path / "run.json").write_text('{"format": 7, "block": 8, "ends": [30]}')
     assert cutting(tmp_path, pairs, 20, None, network=False) == (8, [30])
     assert cutting(tmp_path, pairs, 100, None, network=False) == (8, [30, 100])
     more = pair_blocks(pairs, [30, 100], 8)

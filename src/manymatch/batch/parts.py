@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from manymatch._validate import IndexArray
 
 #: Increased when the meaning of a part changes; 5 and earlier had a journal in place of parts.
-FORMAT = 6
+FORMAT = 7
 RUN = "run.json"
 
 _EARLIER = "journal.jsonl"
