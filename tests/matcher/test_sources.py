@@ -46,8 +46,6 @@ def test_presets_of_several_sources():
     assert fused.title == "sift + native, xfeat + native, xfeat + efficientnet-lite0"
     assert best.title == "aliked + lightglue, xfeat + efficientnet-lite0"
     assert fused.sources[2].features == best.sources[1].features == FEATURE_PRESETS["embedded"]
-    # Rooms have few keypoints above ALIKED's own threshold.
-    assert best.sources[0].features.threshold == 0.05
     assert (fused.preset, fused.sources[0].features.detector) == ("fused", "sift")
     assert fused.needs_torch
     assert set(SOURCE_PRESETS) < set(PRESETS)

@@ -23,21 +23,14 @@ if TYPE_CHECKING:
     from manymatch.features.matchers import PairMatcher
 
 #: Presets of several sources, as a user would write them.
-SOURCE_PRESETS: dict[str, tuple[str | dict[str, str | float], ...]] = {
+SOURCE_PRESETS: dict[str, tuple[str | dict[str, str], ...]] = {
     "fused": (
         {"name": "sift", "preset": "classic"},
         {"name": "xfeat", "detector": "xfeat"},
         "embedded",
     ),
     "best": (
-        # With ALIKED's published threshold of 0.2, photographs of rooms have too few keypoints
-        # (benchmarks/results/wide_indoor.md).
-        {
-            "name": "aliked-lightglue",
-            "detector": "aliked",
-            "threshold": 0.05,
-            "matcher": "lightglue",
-        },
+        {"name": "aliked-lightglue", "detector": "aliked", "matcher": "lightglue"},
         "embedded",
     ),
 }
