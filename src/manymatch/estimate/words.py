@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 RELIABLE = ("solved", "likely")
 #: Verdicts without a result: no pose is described, and no match is drawn.
 NOTHING = ("no match", "failed")
+#: How the sentence on a pose that cannot be relied on begins.
+GUESS = "Best guess:"
 # First sentence of a page about a pose with another verdict.
 _SHORTCOMINGS = {
     "ambiguous": "More than one pose explains the matches.",
@@ -153,7 +155,7 @@ def headline(estimate: Estimate, confidence: Confidence) -> tuple[str, list[str]
     first = _SHORTCOMINGS.get(confidence.verdict, "The pose is uncertain.")
     if confidence.verdict == "planar":
         return first, [confidence.reason]
-    return first, [confidence.reason, f"Best guess: {said[0].lower()}{said[1:]}", *focal]
+    return first, [confidence.reason, f"{GUESS} {said[0].lower()}{said[1:]}", *focal]
 
 
 def camera_centre(pose: RelativePose) -> FloatArray:

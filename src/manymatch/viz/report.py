@@ -181,7 +181,7 @@ def _stage(
     headline, sentences = words.headline(estimate, confidence)
     if len(poses) > 1:
         # The pose that is shown has its sentence above the images.
-        sentences = [sentences[0], *words.focal_sentences(estimate, confidence)]
+        sentences = [said for said in sentences if not said.startswith(words.GUESS)]
     script = template_file("report.js")
     said = [choice["said"] for choice in choices]
     counts = [len(e.matches) for e in poses]
