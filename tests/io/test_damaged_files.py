@@ -1,6 +1,7 @@
 """Files of every kind that are cut off or altered: read, or refused in one short sentence."""
 
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from manymatch.io import (
     write_matches_npz,
     write_pose_json,
 )
+from manymatch.io.matches import MATCHES_ARRAYS
 
 P0, P1 = np.arange(8.0).reshape(4, 2), 10 + np.arange(6.0).reshape(3, 2)
 MATCHES, SCORES = [[2, 0], [3, 1], [0, 2]], [0.75, 0.5, 0.25]
@@ -135,3 +137,21 @@ def test_altered_file_is_read_or_refused(tmp_path, name):
             check(said, path)
             refused += 1
     assert refused > 5
+
+
+def test_damaged_bzip2_stream_is_a_sentence(tmp_path):
+    path = tmp_path / "m.npz"
+    arrays = {name: np.zeros((90, 2)) for name in MATCHES_ARRAYS}
+    np.savez(tmp_path / "sound.npz", **arrays)
+    with (
+        zipfile.ZipFile(tmp_path / "sound.npz") as sound,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as packed,
+    ):
+        for name in sound.namelist():
+            packed.writestr(name, sound.read(name))
+    data = bytearray(path.read_bytes())
+    place = data.find(b"BZh") + 4
+    data[place : place + 12] = b"\xff" * 12
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"path must be an \.npz file of matches .*m\.npz"):
+        read_matches_npz(path)

@@ -484,7 +484,7 @@ def write_npz(path: object, arrays: Mapping[str, Any]) -> None:
 
 def npz_names(data: bytes, path: object, want: str) -> set[str]:
     """Names of the arrays of an .npz file."""
-    with reading(path, want, *_DAMAGE):
+    with reading(path, want, *_DAMAGE, OSError):
         if data.count(_MEMBER) > _MOST_MEMBERS:
             raise ValueError(f"it has more than {_MOST_MEMBERS:,} members")
         archive = zipfile.ZipFile(BytesIO(data))
@@ -505,7 +505,7 @@ def read_npz(
     reads the pickle of an array of Python objects; without it such an array is refused.
     """
     present = npz_names(data, path, want)
-    with reading(path, want, *_DAMAGE), zipfile.ZipFile(BytesIO(data)) as archive:
+    with reading(path, want, *_DAMAGE, OSError), zipfile.ZipFile(BytesIO(data)) as archive:
         if missing := [name for name in names if name not in present]:
             raise ValueError(f"it lacks the array {missing[0]!r}")
         numbers, arrays = 0, {}

@@ -342,7 +342,7 @@ def _columns(names: list[str], rest: list[str]) -> tuple[list[int], list[float]]
         return [0, 0], []
     for word, name in zip(rest, ("rot0", "rot1"), strict=False):
         if word not in {"0", "1", "2", "3"}:
-            raise ValueError(f"{name} must be 0, 1, 2 or 3 quarter turns, got {word!r}")
+            raise ValueError(f"{name} must be 0, 1, 2 or 3 quarter turns, got {word[:80]!r}")
     numbers = []
     for word in rest[2:]:
         try:
@@ -350,7 +350,7 @@ def _columns(names: list[str], rest: list[str]) -> tuple[list[int], list[float]]
         except ValueError:
             numbers.append(math.nan)
         if not math.isfinite(numbers[-1]):
-            raise ValueError(f"matrices must hold finite numbers, got {word!r}")
+            raise ValueError(f"matrices must hold finite numbers, got {word[:80]!r}")
     if numbers:
         Pair(names[0], names[1], Path(), Path(), **_matrices(np.array(numbers)))
     return [int(word) for word in rest[:2]], numbers
