@@ -93,6 +93,7 @@ def _spread(values: IndexArray) -> NDArray[np.uint64]:
     """Put a zero before each of the lowest 32 bits of numbers."""
     bits = values.astype(np.uint64)
     for shift in (16, 8, 4, 2, 1):
-        mask = (2**64 - 1) // (2**shift + 1)  # `shift` zeros, as many ones, and so on
+        # Runs of `shift` zero bits and of `shift` one bits in turn.
+        mask = (2**64 - 1) // (2**shift + 1)
         bits = (bits | bits << np.uint64(shift)) & np.uint64(mask)
     return bits

@@ -268,7 +268,10 @@ class Evidence:
         return self.geometry * (1.0 - self.rival.any) * self.accurate
 
     def part(self, name: str, other: float) -> float:
-        """Probability that rotation or translation is right, given that of another one."""
+        """Probability that the rotation or the translation, by `name`, is right.
+
+        `other` is the probability that an alternative with a different one is the right pose.
+        """
         return self.geometry * (1.0 - other) * accuracy(self.spread, self.held, (name,))
 
 

@@ -220,7 +220,7 @@ class GeometricProblem(Generic[E_co]):
     # `match_features`, or of `confidence.features_of`.
     match_coefficients: tuple[float, ...]
     model_coefficients: tuple[float, ...]
-    clause: str = ""  # said of any model if its numbers mean nothing to people
+    clause: str = ""  # describes models whose numbers tell people nothing
     limit: str = "within 3 thresholds"  # what error counts as right
     chart: Chart | None = None  # a relative pose has functions of its own, in `uncertainty`
     # Why the matches of a result of the core do not determine its model; empty if they do.

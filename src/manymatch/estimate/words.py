@@ -339,7 +339,8 @@ def confidence_rows(
         rows.append(("Focal length", " and ".join(focal.values()), explained))
     noise = "" if estimate is None else noise_text(estimate)
     noise = noise or _number(confidence.noise_px, ".2f", _unit(confidence.problem))
-    rows.append(("Noise", noise, "of a keypoint, estimated"))
+    point = "keypoint" if _unit(confidence.problem) else "point"
+    rows.append(("Noise", noise, f"of a {point}, estimated"))
     if estimate is not None and isinstance(estimate.options.threshold_px, str):
         used = f"{_two_digits(estimate.length('threshold'))} px"
         rows.append(("Threshold", used, "chosen automatically"))
