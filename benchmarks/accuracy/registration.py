@@ -108,6 +108,10 @@ def solve(
     """Transform of one graph, or None."""
     if estimator == "pycolmap":
         return pycolmap_transform(graph, threshold, seed, options, similarity)
+    if estimator == "Open3D":
+        return open3d_transform(graph, threshold, seed, options)
+    if estimator == "KISS":
+        return kiss_transform(graph, threshold)
     method, _, disabled = estimator.partition(" -")
     function = manymatch.estimate_similarity if similarity else manymatch.estimate_rigid_transform
     options = options.replace(seed=seed, disable=tuple(disabled.split(",")) if disabled else ())
@@ -138,6 +142,49 @@ def pycolmap_transform(
         return None
     model = found["tgt_from_src"] if isinstance(found, dict) else found
     return np.vstack([model.matrix(), [0.0, 0.0, 0.0, 1.0]])
+
+
+def open3d_transform(
+    graph: manymatch.AssociationGraph, threshold: float, seed: int, options: manymatch.Options
+) -> np.ndarray | None:
+    """Transform by Open3D's RANSAC with three points and its check of edge lengths."""
+    import open3d
+
+    steps = open3d.pipelines.registration
+    open3d.utility.random.seed(seed)
+    clouds = []
+    for points in (graph.points0, graph.points1):
+        clouds.append(open3d.geometry.PointCloud(open3d.utility.Vector3dVector(points.copy())))
+    found = steps.registration_ransac_based_on_correspondence(
+        *clouds,
+        open3d.utility.Vector2iVector(graph.edges.astype(np.int32)),
+        threshold,
+        steps.TransformationEstimationPointToPoint(),
+        3,
+        [steps.CorrespondenceCheckerBasedOnEdgeLength(0.9)],
+        steps.RANSACConvergenceCriteria(options.max_iterations, 0.999),
+    )
+    return np.asarray(found.transformation) if len(found.correspondence_set) >= 3 else None
+
+
+def kiss_transform(graph: manymatch.AssociationGraph, threshold: float) -> np.ndarray | None:
+    """Transform by KISS-Matcher, which has no seed; it expects clouds of some metres."""
+    import kiss_matcher
+
+    size = max(float(np.ptp(graph.points0, axis=0).max()), 1e-12)
+    scale = 1.0 if size > 1.0 else 100.0
+    solver = kiss_matcher.KISSMatcher(kiss_matcher.KISSMatcherConfig(scale * threshold / VOXELS))
+    ends = (
+        scale * points[side]
+        for points, side in zip((graph.points0, graph.points1), graph.edges.T, strict=True)
+    )
+    found = solver.prune_and_solve(*ends)
+    if not found.valid:
+        return None
+    transform = np.eye(4)
+    transform[:3, :3] = found.rotation
+    transform[:3, 3] = np.asarray(found.translation).ravel() / scale
+    return transform
 
 
 def load_sets(folder: Path, names: list[str] | None, similarity: bool) -> dict[str, list[Pair]]:
