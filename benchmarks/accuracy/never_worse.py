@@ -55,9 +55,6 @@ MODULES = {"OpenCV MAGSAC": "cv2", "PoseLib": "poselib", "Open3D": "open3d", "KI
 MARGIN = -1.0
 
 
-
-
-
 @dataclasses.dataclass(frozen=True)
 class Contest:
     """One geometric problem: its sets, the lines that compete and how to run one of them."""
@@ -186,7 +183,7 @@ def auc_text(values: Sequence[float]) -> str:
 
 
 def table(name: str, contest: Contest, errors: dict[str, dict[str, np.ndarray]]) -> Table:
-    """A row a set: the best line, "auto", and their difference."""
+    """Make a row for every set: the best line, "auto", and their difference."""
     seeds = len(next(iter(errors[AUTO].values())))
     rows = []
     for key, own in errors[AUTO].items():
@@ -204,8 +201,10 @@ def table(name: str, contest: Contest, errors: dict[str, dict[str, np.ndarray]])
             below |= mean < MARGIN and interval.high < 0.0
         auto = macro_spread([own], contest.thresholds, 1).mean
         rows.append(
-            [f"{key} ({own.shape[1]})", best, auc_text(scores[best]), auc_text(highest)]
-            + [auc_text(auto), " / ".join(cells), "below" if below else ""]
+            [
+                *(f"{key} ({own.shape[1]})", best, auc_text(scores[best]), auc_text(highest)),
+                *(auc_text(auto), " / ".join(cells), "below" if below else ""),
+            ]
         )
     limits = "/".join(f"{t:g}" for t in contest.thresholds)
     header = ["set (pairs)", "best other line", f"its AUC@{limits} {contest.unit}"]
@@ -214,11 +213,13 @@ def table(name: str, contest: Contest, errors: dict[str, dict[str, np.ndarray]])
 
 
 def line_table(name: str, contest: Contest, errors: dict[str, dict[str, np.ndarray]]) -> Table:
-    """A row a line: its AUC, mean over sets and set by set."""
+    """Make a row for every line: its AUC, mean over sets and set by set."""
     rows = []
     for line, of_set in errors.items():
         groups = [list(of_set.values()), *([e] for e in of_set.values())]
-        rows.append([line, *(auc_text(macro_spread(g, contest.thresholds, 1).mean) for g in groups)])
+        rows.append(
+            [line, *(auc_text(macro_spread(g, contest.thresholds, 1).mean) for g in groups)]
+        )
     return Table(f"{name}: all lines", ["line", "macro", *contest.sets], rows)
 
 

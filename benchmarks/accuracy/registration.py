@@ -152,9 +152,10 @@ def open3d_transform(
 
     steps = open3d.pipelines.registration
     open3d.utility.random.seed(seed)
-    clouds = []
-    for points in (graph.points0, graph.points1):
-        clouds.append(open3d.geometry.PointCloud(open3d.utility.Vector3dVector(points.copy())))
+    clouds = [
+        open3d.geometry.PointCloud(open3d.utility.Vector3dVector(points.copy()))
+        for points in (graph.points0, graph.points1)
+    ]
     found = steps.registration_ransac_based_on_correspondence(
         *clouds,
         open3d.utility.Vector2iVector(graph.edges.astype(np.int32)),
