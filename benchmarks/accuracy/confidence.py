@@ -271,8 +271,8 @@ def measure_scenes(
                     "distance2": float(step @ np.linalg.solve(sure.covariance, step)),
                     "rotation_deg": float(np.degrees(np.linalg.norm(step[:3]))),
                     "translation_deg": float(np.degrees(np.linalg.norm(step[3:]))),
-                    "rotation_sd_deg": sure.rotation_sd_deg,
-                    "translation_sd_deg": sure.translation_sd_deg,
+                    "rotation_sd_deg": sure.rotation.sd_deg,
+                    "translation_sd_deg": sure.translation.sd_deg,
                 }
             records[kind].append(record)
             tick(f"scenes: {kind}")

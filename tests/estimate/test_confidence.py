@@ -19,6 +19,7 @@ from manymatch.estimate import confidence
 from manymatch.estimate.confidence import Rival, assess
 from manymatch.estimate.relative_pose import RELATIVE_POSE
 from manymatch.estimate.uncertainty import Covariance, Planarity, planar_twin
+from manymatch.estimate.words import angle
 from manymatch_lab.datasets.synthetic import (
     EASY,
     LOW_PARALLAX,
@@ -70,8 +71,8 @@ def test_a_scene_that_is_solved_says_so(config, method):
     agree = f"{len(estimate.matches)} matches agree on one pose, which is right (within 5°) with"
     assert sure.reason == f"{agree} probability {percent}."
     assert sure.num_matches == estimate.cardinality
-    assert sure.rotation_sd_deg < 1
-    assert sure.translation_sd_deg < 2
+    assert sure.rotation.sd_deg < 1
+    assert sure.translation.sd_deg < 2
     assert sure.parallax_deg == estimate.parallax_deg
     assert 0.3 < sure.noise_px < 0.8  # 0.5 px were added
     assert sure.rotation_only < 0.1
@@ -107,11 +108,14 @@ def test_a_rotation_is_degenerate(method):
     assert sure.verdict == "degenerate"
     assert sure.low_parallax
     assert sure.parallax_deg == estimate.parallax_deg < 0.3
-    assert sure.reason.startswith("The camera hardly moved, the rays of the matches meet at only ")
-    assert sure.reason.endswith(": trust the rotation, not the direction of translation.")
+    known = f"The rotation is known to ±{angle(sure.rotation.sd_deg)}, the direction of translation"
+    assert sure.reason.startswith(f"{known} is open (±")
+    assert sure.reason.endswith(f"the matches meet at only {angle(sure.parallax_deg)}.")
+    assert sure.rotation.probability > 0.99
+    assert sure.translation.probability < 0.6
     # The rotation is known, and the claim says so.
     assert np.linalg.norm(estimate.pose.R - scene.pose.R) < 0.01
-    assert sure.rotation_sd_deg < 1 < sure.translation_sd_deg
+    assert sure.rotation.sd_deg < 1 < sure.translation.sd_deg
     assert sure.pose_probability < 0.5
 
 
@@ -149,7 +153,7 @@ def test_matches_that_hardly_determine_the_pose_are_not_solved():
     )
     verdicts = [solve_scene(config, seed)[2] for seed in range(6)]
     assert not any(sure.verdict in ("solved", "likely") for sure in verdicts)
-    assert any(sure.reason.startswith("The matches determine") for sure in verdicts)
+    assert any(" is known to ±" in sure.reason for sure in verdicts)
 
 
 # Input that shows no scene
@@ -185,7 +189,7 @@ def test_five_matches_are_uncertain():
     assert (sure.verdict, sure.pose_probability) == ("uncertain", 0.0)
     assert sure.reason == "The number of distinct matches is 5, and a pose can be fitted to any 5."
     assert np.isnan(sure.covariance).all()
-    assert sure.translation_sd_deg == math.inf
+    assert sure.translation.sd_deg == math.inf
     plain(sure.to_dict())
     assert "unknown" in str(sure)
 
@@ -293,10 +297,9 @@ def test_every_feature_speaks_for_the_pose():
 def test_more_evidence_is_a_larger_probability(features, index, more):
     raised = features.copy()
     raised[index] += more
-    first, second = (
-        confidence.geometry_probability(RELATIVE_POSE, each) for each in (features, raised)
-    )
-    assert 0 <= first <= second <= 1
+    first, second = (confidence.geometry_odds(RELATIVE_POSE, each) for each in (features, raised))
+    assert first <= second
+    assert 0 <= confidence.logistic(first) <= confidence.logistic(second) <= 1
 
 
 @given(st.floats(1e-4, 1.5), st.floats(1e-4, 1.5), st.floats(1.0, 3.0))
@@ -371,7 +374,8 @@ def judged(estimate, geometry, rival, accurate, deviations=(0.01, 0.01), share=0
     spread = Covariance(np.eye(5), np.eye(3)[:2], 1.0, *deviations)
     shape = Planarity(share, 0.93, 0.93)
     other = Rival(rival, 31.0, rival)
-    known = confidence.Evidence(60, shape, spread, np.zeros(8), geometry, other, accurate)
+    odds = math.log(geometry / (1.0 - geometry))
+    known = confidence.Evidence(60, shape, spread, np.zeros(8), odds, other, accurate)
     return confidence._judge(estimate, known)
 
 
@@ -380,7 +384,7 @@ AGREE = "{} matches agree on one pose, which is"
 RIGHT = "right (within 5°) with probability"
 # Numbers of the evidence, the verdict and its sentence if that is looked at.
 VERDICTS = [
-    ((0.99, 0.0, 1.0), "solved", f"{AGREE} {RIGHT} 99 %."),
+    ((0.9925, 0.0, 1.0), "solved", f"{AGREE} {RIGHT} 99.2 %."),
     ((0.8, 0.0, 1.0), "likely", f"{AGREE} {RIGHT} 80 %."),
     ((0.22, 0.0, 1.0), "uncertain", f"{AGREE} only {RIGHT} 22 %."),
     ((0.22, 0.9, 0.1), "uncertain", None),
@@ -395,15 +399,16 @@ VERDICTS = [
     ),
     (
         *((0.99, 0.0, 0.3, (0.4 * DEGREE, 12 * DEGREE)), "degenerate"),
-        "The matches determine the rotation (±0.40°), but not the direction of translation (±12°).",
+        "The rotation is known to ±0.40°, the direction of translation is open (±12°)"
+        ": the rays of the matches meet at only 4.8°.",
     ),
     (
         *((0.99, 0.0, 0.3, (8 * DEGREE, 2 * DEGREE)), "degenerate"),
-        "The matches determine the direction of translation (±2.0°), but not the rotation (±8.0°).",
+        "The direction of translation is known to ±2.0°, the rotation is open (±8.0°).",
     ),
     (
         *((0.99, 0.0, 0.0, (8 * DEGREE, math.inf)), "degenerate"),
-        "The matches determine neither the rotation (±8.0°) nor the direction of translation.",
+        "The rotation (±8.0°) and the direction of translation are open.",
     ),
     ((0.99, 0.4, 1.0, (0.01, 0.01), 0.95), "degenerate", None),
 ]
@@ -484,7 +489,7 @@ def test_swapped_images_have_the_same_confidence(seed, config, method):
     assert min(first.pose_probability, second.pose_probability) > 0.95
     assert second.parallax_deg == pytest.approx(first.parallax_deg, rel=0.1)
     # The two searches end in poses that differ by what the matches leave open.
-    assert 1 / 3 < second.rotation_sd_deg / first.rotation_sd_deg < 3
+    assert 1 / 3 < second.rotation.sd_deg / first.rotation.sd_deg < 3
 
 
 def test_no_alternative_is_likelier_than_the_choice():
@@ -497,6 +502,46 @@ def test_no_alternative_is_likelier_than_the_choice():
         several += len(shares) > 1
         assert max(shares, default=0.0) <= 1.0 - sum(shares) + 1e-12
         assert all(p <= sure.pose_probability + 1e-12 for p in sure.alternative_probabilities)
-        assert sure.pose_probability <= sure.rotation_probability <= 1.0
-        assert sure.pose_probability <= sure.translation_probability <= 1.0
+        assert sure.pose_probability <= sure.rotation.probability <= 1.0
+        assert sure.pose_probability <= sure.translation.probability <= 1.0
     assert several > 5
+
+
+@given(st.floats(-40, 40), st.floats(-40, 40), st.floats(0, 0.9), st.floats(0.1, 1))
+def test_probabilities_grow_with_their_log_odds(first, second, rival, accurate):
+    shape, spread = Planarity(), Covariance(np.eye(5), np.eye(3)[:2], 1.0, 0.01, 0.01)
+    less, more = (
+        confidence.Evidence(60, shape, spread, np.zeros(8), odds, Rival(any=rival), accurate)
+        for odds in sorted((first, second))
+    )
+    assert less.right <= more.right
+    assert less.log_odds <= more.log_odds + 1e-12
+    assert more.right == pytest.approx(confidence.logistic(more.log_odds), rel=1e-9)
+    if rival == 0.0 and accurate == 1.0:
+        assert more.log_odds == pytest.approx(max(first, second), abs=1e-9)
+
+
+@pytest.mark.parametrize("config", [EASY, LOW_PARALLAX])
+def test_json_has_both_parts_and_the_names_of_columns(config):
+    sure = solve_scene(config, 1)[2]
+    record = sure.to_dict()
+    assert plain(record) == record
+    for name in ("rotation", "translation"):
+        part = getattr(sure, name)
+        assert record[name] == {"probability": part.probability, "sd_deg": part.sd_deg}
+        assert record[f"{name}_sd_deg"] == part.sd_deg
+        assert record[f"{name}_probability"] == part.probability
+    assert confidence.PartConfidence(**record["rotation"]) == sure.rotation
+
+
+def test_direction_at_little_parallax_is_open_while_the_rotation_is_known():
+    # Rays meet at about 0.5 degrees: the noise leaves the direction open.
+    config = dataclasses.replace(EASY, baseline=(0.06, 0.06), noise_px=0.7)
+    for seed in range(8):
+        scene, estimate, sure = solve_scene(config, seed)
+        assert sure.parallax_deg < 1.0
+        assert sure.rotation.probability > 0.9
+        assert sure.rotation.sd_deg < 1.0
+        assert sure.translation.probability < sure.rotation.probability
+        error = np.degrees(np.arccos(np.clip(estimate.pose.t @ scene.pose.t, -1, 1)))
+        assert sure.verdict != "solved" or error < 5.0

@@ -142,8 +142,8 @@ def test_the_covariance_of_the_pose_has_that_of_the_focal_length():
     found = estimate_relative_pose(graph, UNKNOWN, UNKNOWN)
     known = dataclasses.replace(found, _pair=found._pair.changed(focals=None))
     more, less = manymatch.assess(found), manymatch.assess(known)
-    assert more.rotation_sd_deg > 1.1 * less.rotation_sd_deg
-    assert more.translation_sd_deg > 1.1 * less.translation_sd_deg
+    assert more.rotation.sd_deg > 1.1 * less.rotation.sd_deg
+    assert more.translation.sd_deg > 1.1 * less.translation.sd_deg
     assert more.pose_probability < less.pose_probability + 1e-9
 
 
@@ -172,14 +172,14 @@ def test_a_zoom_that_can_be_taken_for_motion_is_no_certain_pose(seed, n, f1, for
     assert estimate.pose.t @ t < -0.99  # the direction is the opposite of the true one
     confidence = manymatch.assess(estimate)
     assert confidence.pose_probability < 0.85
-    assert confidence.rotation_probability > 0.9
+    assert confidence.rotation.probability > 0.9
     assert confidence.verdict == "likely"
     assert "the images leave the focal lengths open" in confidence.reason
-    assert confidence.translation_sd_deg > 45.0
+    assert confidence.translation.sd_deg > 45.0
     known = [Camera.unknown(1000, 750).with_focal(f) for f in (1120.0, f1)]
     right = estimate_relative_pose(graph, *known)
     assert right.pose.t @ t > 0.99
-    assert manymatch.assess(right).translation_sd_deg < 5.0
+    assert manymatch.assess(right).translation.sd_deg < 5.0
 
 
 @pytest.mark.parametrize("shared", [True, False])

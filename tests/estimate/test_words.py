@@ -20,7 +20,7 @@ from manymatch import (
 )
 from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
-from manymatch.estimate.confidence import Rival, Verdict
+from manymatch.estimate.confidence import PartConfidence, Rival, Verdict
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.result import Alternative
 from manymatch.estimate.uncertainty import Covariance, Planarity
@@ -162,10 +162,13 @@ def test_rows_have_the_numbers(estimate, confidence):
     assert rows["One plane"] == f"{100 * confidence.planar:.0f} %"
     assert "A match" not in {name for name, _, _ in words.confidence_rows(confidence)}
     unknown = dataclasses.replace(
-        confidence, pose_probability=0.994, translation_sd_deg=math.inf, rotation_sd_deg=0.0312
+        confidence,
+        pose_probability=0.994,
+        rotation=PartConfidence(0.999, 0.0312),
+        translation=PartConfidence(0.5, math.inf),
     )
     rows = {name: value for name, value, _ in words.confidence_rows(unknown)}
-    assert (rows["Pose"], rows["Rotation"]) == ("more than 99 %", "±0.031°")
+    assert (rows["Pose"], rows["Rotation"]) == ("99.4 %", "±0.031°")
     assert rows["Direction of motion"] == "unknown"
 
 
@@ -443,7 +446,7 @@ def test_every_reason_reads_well(
     seen = confidence_module.Evidence(
         *(min(places, number), Planarity(*([min(share, 1.0)] * 3))),
         Covariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
-        *(np.zeros(8), known(geometry), other, known(share)),
+        *(np.zeros(8), 20.0 * known(geometry) - 10.0, other, known(share)),
     )
     verdict, reason = confidence_module._judge(found, seen)
     assert verdict in get_args(Verdict)
@@ -461,8 +464,8 @@ def test_every_row_of_a_confidence_reads_well(
         parallax_deg=parallax,
         rotation_only=min(share, 1.0),
         planar=min(share, 1.0),
-        rotation_sd_deg=deviation,
-        translation_sd_deg=2 * deviation,
+        rotation=PartConfidence(min(probability, 1.0), deviation),
+        translation=PartConfidence(min(share, 1.0), 2 * deviation),
         noise_px=parallax,
     )
     found = dataclasses.replace(
@@ -481,9 +484,12 @@ def test_every_row_of_a_confidence_reads_well(
 
 
 def test_numbers_have_no_exponent_and_no_false_digits():
-    said = [words.probability_text(p) for p in (1.0, 0.9999, 0.5, 0.031, 0.001, 0.0, math.nan)]
-    most, least = "more than 99 %", "less than 1 %"
-    assert said == [most, most, "50 %", "3 %", least, least, "unknown"]
+    shares = (1.0, 0.99993, 0.9926, 0.5, 0.031, 0.001, 0.0, math.nan)
+    said = [words.probability_text(p) for p in shares]
+    most, least = "more than 99.9999 %", "less than 1 %"
+    assert said == [most, "99.993 %", "99.2 %", "50 %", "3 %", least, least, "unknown"]
+    said = [words.probability_digits(p) for p in (1.0, 0.99993, 0.9926, 0.5, 0.0)]
+    assert said == ["1.00", "0.99993", "0.992", "0.50", "0.00"]
     said = [words.angle(a) for a in (0.0, 1e-9, 1e-6, 0.0312, 1.26, 43.6, 123.4, math.nan)]
     assert said == ["0°", "0°", "0.000001°", "0.031°", "1.3°", "44°", "123°", "unknown"]
 

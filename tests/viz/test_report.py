@@ -27,6 +27,7 @@ from manymatch import (
     score_pose,
 )
 from manymatch.estimate import words
+from manymatch.estimate.confidence import PartConfidence
 from manymatch.geometry.camera import Camera
 from manymatch.matcher.match_result import RANK_ONE
 from manymatch.viz import overlay, plot_candidates
@@ -154,8 +155,8 @@ def test_numbers_are_those_of_the_result(scene, estimate, confidence, tmp_path):
             confidence,
             verdict="uncertain",
             reason="The matches hardly determine it.",
-            rotation_sd_deg=0.0312,
-            translation_sd_deg=np.inf,
+            rotation=PartConfidence(0.9, 0.0312),
+            translation=PartConfidence(0.5, np.inf),
             planar=0.42,
         ),
         timing={"detect": 0.25, "match_it": 1.5, "total": 1.8},

@@ -61,7 +61,8 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("verdict", "reason", "failure", "error"), "string"),
     **dict.fromkeys((*ROTATION, *TRANSLATION), "float64"),
     **dict.fromkeys(("keypoints0", "keypoints1", "candidates", "inliers", "matches"), "int64"),
-    **dict.fromkeys(("mean_probability", "hcm", "pose_probability"), "float64"),
+    **dict.fromkeys(("mean_probability", "hcm", "pose_probability", "log_odds"), "float64"),
+    **dict.fromkeys(("rotation_probability", "translation_probability"), "float64"),
     "matches_by_source": "string",
     "trusted": "bool",
     "alternatives": "int64",
@@ -333,7 +334,7 @@ def result_row(
     estimate, confidence = result.estimate, result.confidence
     usable = trusted(estimate, confidence)
     names, priors = (pair.name0, pair.name1), [one.camera for one in cameras]
-    known = {**vars(confidence), **result.answer.to_row()}
+    known = {**confidence.to_dict(), **result.answer.to_row()}
     row: dict[str, Any] = {
         "index": index,
         "name0": pair.name0,

@@ -244,7 +244,7 @@ ABSOLUTE_POSE = GeometricProblem(
     dimensions=2,
     match_coefficients=(0.173, -0.299, 0.955, 1.559, 0.446, 0.0),
     model_coefficients=(3.285, 0.630, 0.579, 0.674, 0.133, 0.869, 0.518, 0.440, 0.362),
-    chart=Chart(_move, _residuals, _numbers, _error),
+    chart=Chart(_move, _residuals, _numbers, _error, (np.radians(_RIGHT_DEG), _RIGHT_DEPTH)),
     open=_open,
     own=_own,
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -34,6 +33,7 @@ from manymatch.estimate.words import (
     RELIABLE,
     angle,
     confidence_rows,
+    probability_digits,
     probability_text,
     verdict_sentence,
 )
@@ -41,6 +41,8 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.options import AUTO, THRESHOLDS_PX, core_options, num_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from manymatch.estimate.problem import GeometricProblem
 
 Verdict: TypeAlias = Literal[
@@ -63,6 +65,8 @@ DEGENERATE_SHARE = 0.9
 # angle or more (with less parallax everything looks flat), with this threshold in thresholds of
 # the pose.
 PLANAR_SHARE, PLANAR_PARALLAX_DEG, PLANAR_THRESHOLD = 0.65, 2.0, 2.0
+# An angle between rays below this is named as the reason why a direction is open.
+LITTLE_PARALLAX_DEG = 5.0
 # Most iterations and most refined seeds of the second search, which also has at most half of the
 # iterations of the estimate. A longer one tells less: it ends in the same wrong optimum.
 SECOND_ITERATIONS, SECOND_POOL = 500, 10
@@ -79,6 +83,24 @@ _PARTS = ("rotation", "translation")
 _MODEL_DEVIATION_SCALE = 0.5
 
 
+@dataclasses.dataclass(frozen=True)
+class PartConfidence:
+    """What is known of the rotation or of the translation of a pose.
+
+    Attributes
+    ----------
+    probability : float
+        Probability that it is off by less than what counts as right: 5 degrees, and for the centre
+        of an absolute pose 5 % of the median depth.
+    sd_deg : float
+        Root mean square error that the covariance claims, in degrees; infinite if the matches do
+        not determine it. That of the centre of an absolute pose is seen from the median depth.
+    """
+
+    probability: float
+    sd_deg: float
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Confidence:
     """How far an estimate can be trusted.
@@ -91,7 +113,8 @@ class Confidence:
         "solved" and "likely": right with a probability of at least 0.9 and 0.65; at most "likely"
         where the images do not determine an unknown focal length. "ambiguous": a
         second pose explains the matches nearly as well. "degenerate": the geometry is right, but
-        the matches leave the rotation, the direction of translation or both open. "planar": the
+        the matches leave the rotation, the direction of translation or both open; `rotation` and
+        `translation` say what is known. "planar": the
         images match and show something flat, which leaves the pose open; `homography` maps one to
         the other. "no match": no more matches agree than chance would give. "failed": there is no
         pose. "uncertain": none of these.
@@ -102,8 +125,12 @@ class Confidence:
     pose_probability : float
         Probability that rotation and direction of translation are off by less than 5 degrees; 0
         for matches at five places or fewer, and without a pose.
-    rotation_probability, translation_probability : float
-        The same for the rotation alone and for the direction of translation alone.
+    log_odds : float
+        ``log(p / (1 - p))`` of that probability, which orders pairs whose probability rounds to 1;
+        minus infinity for 0.
+    rotation, translation : PartConfidence or None
+        Probability and standard deviation of the rotation alone, and of the direction of
+        translation (of the centre of an absolute pose) alone; None for problems without a pose.
     alternative_probabilities : tuple of float
         The same for each of `Estimate.alternatives`.
     homography : (3, 3) float64 ndarray or None
@@ -121,9 +148,6 @@ class Confidence:
         pose. docs/confidence.md has the numbers of other problems.
     translation_basis : (2, 3) float64 ndarray
         Orthonormal directions across t, in the frame of camera 1. NaN without a pose.
-    rotation_sd_deg, translation_sd_deg : float
-        Root mean square error of the rotation angle and of the direction of translation that the
-        covariance claims, in degrees; infinite if the matches do not determine them.
     noise_px : float
         Estimated noise of a keypoint in pixels, at most twice the threshold; NaN if unknown. For
         problems in space, that of a point in its unit.
@@ -138,6 +162,7 @@ class Confidence:
     reason: str
     num_matches: int
     pose_probability: float
+    log_odds: float
     parallax_deg: float
     low_parallax: bool
     rotation_only: float
@@ -145,13 +170,11 @@ class Confidence:
     planar_twin: float
     covariance: FloatArray
     translation_basis: FloatArray
-    rotation_sd_deg: float
-    translation_sd_deg: float
     noise_px: float
     problem: str = "relative"
     error_sd: float = math.nan
-    rotation_probability: float = math.nan
-    translation_probability: float = math.nan
+    rotation: PartConfidence | None = None
+    translation: PartConfidence | None = None
     alternative_probabilities: tuple[float, ...] = ()
     homography: FloatArray | None = None
 
@@ -161,15 +184,26 @@ class Confidence:
 
     def __repr__(self) -> str:
         text = f"{self.verdict}: {count(self.num_matches, 'match', 'matches')}, right with "
-        text += f"probability {self.pose_probability:.2f}"
+        text += f"probability {probability_digits(self.pose_probability)}"
         if self.problem == "relative":
-            deviations = f"{self.rotation_sd_deg:.2g} / {self.translation_sd_deg:.2g} deg"
-            text += f", parallax {self.parallax_deg:.2f} deg, sd {deviations}"
+            text += f", parallax {self.parallax_deg:.2f} deg"
+        if self.rotation is not None and self.translation is not None:
+            text += f", sd {self.rotation.sd_deg:.2g} / {self.translation.sd_deg:.2g} deg"
         return f"Confidence({text})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields as values for JSON; numbers that are not finite are None."""
-        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        """Return all fields as values for JSON; numbers that are not finite are None.
+
+        Those of `rotation` and `translation` are there as ``rotation_probability`` and so on too,
+        as the columns of tables are called.
+        """
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name in _PARTS:
+            part = fields[name]
+            if part is not None:
+                fields[name] = vars(part)
+                fields |= {f"{name}_{key}": value for key, value in vars(part).items()}
+        return {name: plain(value) for name, value in fields.items()}
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -210,6 +244,7 @@ def assess(estimate: Estimate) -> Confidence:
         reason=reason,
         num_matches=len(estimate.matches),
         pose_probability=known.right,
+        log_odds=known.log_odds,
         parallax_deg=getattr(estimate, "parallax_deg", math.nan),
         low_parallax=getattr(estimate, "low_parallax", False),
         rotation_only=shape.rotation,
@@ -217,13 +252,10 @@ def assess(estimate: Estimate) -> Confidence:
         planar_twin=shape.twin,
         covariance=read_only(spread.matrix),
         translation_basis=read_only(spread.basis),
-        rotation_sd_deg=math.degrees(spread.rotation_sd),
-        translation_sd_deg=math.degrees(spread.translation_sd),
         noise_px=noise if math.isfinite(noise) else spread.noise,
         problem=estimate.problem,
         error_sd=spread.error_sd,
-        rotation_probability=known.part("rotation", known.rival.turned),
-        translation_probability=known.part("translation", known.rival.moved),
+        **{name: known.part(name) for name in _PARTS},
         alternative_probabilities=tuple(
             known.geometry * known.accurate * other.probability for other in estimate.alternatives
         ),
@@ -249,61 +281,79 @@ class Rival(NamedTuple):
 class Evidence:
     """What the verdict on an estimate follows from.
 
-    `places` counts matches at different places, `shape` belongs to relative poses. `geometry` is
-    the probability of the right geometry by the `features`, `accurate` that of a small error then.
+    `places` counts matches at different places, `shape` belongs to relative poses. `odds` is the
+    logarithm of the odds of the right geometry by the `features`, `accurate` the probability of a
+    small error then, and `parts` those of rotation and translation alone.
     """
 
     places: int
     shape: Planarity
     spread: Covariance
     features: FloatArray
-    geometry: float
+    odds: float
     rival: Rival
     accurate: float
-    held: Sequence[HeldPose] = ()
+    parts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def geometry(self) -> float:
+        """Probability of the right geometry."""
+        return logistic(self.odds)
 
     @property
     def right(self) -> float:
         """Probability that the model is right."""
         return self.geometry * (1.0 - self.rival.any) * self.accurate
 
-    def part(self, name: str, other: float) -> float:
-        """Probability that the rotation or the translation, by `name`, is right.
+    @property
+    def log_odds(self) -> float:
+        """Logarithm of the odds of that, exact where the probability rounds to 1."""
+        given = (1.0 - self.rival.any) * self.accurate
+        wrong = logistic(-self.odds) + self.geometry * (1.0 - given)
+        return math.log(self.right / wrong) if self.right > 0.0 else -math.inf
 
-        `other` is the probability that an alternative with a different one is the right pose.
-        """
-        return self.geometry * (1.0 - other) * accuracy(self.spread, self.held, (name,))
+    def part(self, name: str) -> PartConfidence | None:
+        """Return what is known of the rotation or of the translation, by `name`."""
+        deviation = float(getattr(self.spread, f"{name}_sd"))
+        if math.isnan(deviation):
+            return None
+        # A rival with the same rotation speaks for the rotation.
+        other = self.rival.turned if name == "rotation" else self.rival.moved
+        probability = self.geometry * (1.0 - other) * self.parts.get(name, 0.0)
+        return PartConfidence(probability, math.degrees(deviation))
 
 
 def evidence(estimate: Estimate) -> Evidence:
     """Collect what the probability of a model follows from."""
     pair, matches = estimate._pair, estimate.matches  # noqa: SLF001
     if not estimate.success:
-        spread = Covariance(np.full((0, 0), math.nan), error_sd=math.inf)
-        if isinstance(estimate, RelativePoseEstimate):
-            nothing = np.full((5, 5), math.nan)
-            spread = Covariance(nothing, rotation_sd=math.inf, translation_sd=math.inf)
-        return Evidence(0, Planarity(), spread, np.zeros(0), 0.0, Rival(), 0.0)
+        size = 5 if isinstance(estimate, RelativePoseEstimate) else 0
+        spread = Covariance(np.full((size, size), math.nan), error_sd=math.inf)
+        if isinstance(estimate, PoseEstimate):
+            spread = dataclasses.replace(spread, rotation_sd=math.inf, translation_sd=math.inf)
+        if size:
+            spread = dataclasses.replace(spread, error_sd=math.nan)
+        return Evidence(0, Planarity(), spread, np.zeros(0), -math.inf, Rival(), 0.0)
     problem = PROBLEMS[estimate.problem].of(pair)
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
     second = second_search(estimate)
     if isinstance(estimate, RelativePoseEstimate):
-        shape, spread, rival, accurate, apart, held = _pose_evidence(estimate, x0, x1, second)
+        shape, spread, rival, accurate, apart, parts = _pose_evidence(estimate, x0, x1, second)
     else:
-        shape, spread, rival, accurate, apart, held = _model_evidence(estimate, problem, second)
+        shape, spread, rival, accurate, apart, parts = _model_evidence(estimate, problem, second)
     features = features_of(estimate, len(x0) - problem.sample_size, second, apart)
-    geometry = 0.0 if len(x0) <= problem.sample_size else geometry_probability(problem, features)
-    return Evidence(len(x0), shape, spread, features, geometry, rival, accurate, held)
+    odds = -math.inf if len(x0) <= problem.sample_size else geometry_odds(problem, features)
+    return Evidence(len(x0), shape, spread, features, odds, rival, accurate, parts)
 
 
-def geometry_probability(problem: GeometricProblem[Any], features: FloatArray) -> float:
-    """Probability that the geometry is right, by the model that was fitted for the problem."""
+def geometry_odds(problem: GeometricProblem[Any], features: FloatArray) -> float:
+    """Log-odds that the geometry is right, by the model that was fitted for the problem."""
     constant, *slopes = problem.model_coefficients
-    return logistic(constant + float(features @ slopes))
+    return constant + float(features @ slopes)
 
 
 # The last number is the distance of the second search's model, in degrees or a like scale.
-_Parts: TypeAlias = tuple[Planarity, Covariance, Rival, float, float, Sequence[HeldPose]]
+_Parts: TypeAlias = tuple[Planarity, Covariance, Rival, float, float, dict[str, float]]
 
 
 def _pose_evidence(
@@ -335,7 +385,7 @@ def _pose_evidence(
         likeliest_rival(estimate, pose, shape),
         accuracy(spread, held),
         apart,
-        held,
+        {name: accuracy(spread, held, (name,)) for name in _PARTS},
     )
 
 
@@ -359,9 +409,16 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
         apart = ERROR_LIMIT_DEG * error * min(1.0, 1.0 / max(spread.error_sd, 1e-9))
         apart = apart if math.isfinite(apart) else 180.0
     rivals = [other.probability for other in estimate.alternatives]
-    rival = Rival(max(rivals, default=0.0), 0.0, min(sum(rivals), 1.0))
+    total = min(sum(rivals), 1.0)
+    rival = Rival(max(rivals, default=0.0), 0.0, total, total, total)
     accurate = _below_limit(_MODEL_DEVIATION_SCALE * spread.error_sd)
-    return Planarity(), spread, rival, accurate, apart, ()
+    limits = (problem.chart and problem.chart.limits) or ()
+    sds = (spread.rotation_sd, spread.translation_sd)
+    parts = {
+        name: _below_limit(_MODEL_DEVIATION_SCALE * sd, limit)
+        for name, sd, limit in zip(_PARTS, sds, limits, strict=False)
+    }
+    return Planarity(), spread, rival, accurate, apart, parts
 
 
 def second_search(estimate: Estimate) -> Any:
@@ -466,7 +523,7 @@ def accuracy(
             for sd, shift in angles
         )
         total += one.weight * math.prod(below)
-    return total
+    return min(total, 1.0)
 
 
 def _below_limit(deviation: float, limit: float = 1.0, shift: float = 0.0) -> float:
@@ -491,7 +548,7 @@ def angles_deg(R: FloatArray, t: FloatArray, pose: RelativePose) -> tuple[float,
 
 def logistic(x: float) -> float:
     """Probability of log-odds."""
-    return 0.5 * (1.0 + math.tanh(0.5 * x))
+    return 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else 0.0
 
 
 def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -517,13 +574,10 @@ def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
         return "no match", f"{agree}, no more than chance would give."
     if known.geometry >= LIKELY:
         if pose and (pose.low_parallax or known.shape.rotation >= DEGENERATE_SHARE):
-            return "degenerate", (
-                "The camera hardly moved, the rays of the matches meet at only "
-                f"{angle(pose.parallax_deg)}: trust the rotation, not the direction of translation."
-            )
+            return "degenerate", _determined(known.spread, pose.parallax_deg)
         if known.accurate < DETERMINED:
             hardly = f"The matches hardly determine the {noun}."
-            return "degenerate", _determined(known.spread) if pose else hardly
+            return "degenerate", _determined(known.spread, pose.parallax_deg) if pose else hardly
         if other.any >= AMBIGUOUS:
             which = f", {angle(other.apart_deg)} away," if pose else ""
             theirs = probability_text(known.geometry * known.accurate * other.probability)
@@ -556,19 +610,20 @@ def _homography(estimate: Estimate, known: Evidence) -> HomographyEstimate | Non
     return found if assess(found).verdict in RELIABLE else None
 
 
-def _determined(spread: Covariance) -> str:
-    """Say what the matches determine, and how well."""
-    known: list[str] = []
-    open_: list[str] = []
-    for name, deviation in (
-        ("the rotation", spread.rotation_sd),
-        ("the direction of translation", spread.translation_sd),
-    ):
-        degrees = math.degrees(deviation)
-        text = f"{name} (±{angle(degrees)})" if math.isfinite(degrees) else name
-        (known if degrees <= ERROR_LIMIT_DEG else open_).append(text)
-    if known and open_:
-        return f"The matches determine {known[0]}, but not {open_[0]}."
-    if open_:
-        return f"The matches determine neither {open_[0]} nor {open_[1]}."
-    return f"The matches hardly determine {known[0]} and {known[1]}."
+def _determined(spread: Covariance, parallax_deg: float) -> str:
+    """Say what the matches determine, and how well; a direction is open for want of parallax."""
+    turn, move = math.degrees(spread.rotation_sd), math.degrees(spread.translation_sd)
+    known = [
+        f"{name} is known to ±{angle(deviation)}"
+        for name, deviation in (("rotation", turn), ("direction of translation", move))
+        if deviation <= ERROR_LIMIT_DEG
+    ]
+    if turn <= ERROR_LIMIT_DEG:
+        within = f" (±{angle(move)})" if math.isfinite(move) else ""
+        few = f": the rays of the matches meet at only {angle(parallax_deg)}"
+        few = few if parallax_deg < LITTLE_PARALLAX_DEG else ""
+        return f"The {known[0]}, the direction of translation is open{within}{few}."
+    within = f" (±{angle(turn)})" if math.isfinite(turn) else ""
+    if known:
+        return f"The {known[0]}, the rotation is open{within}."
+    return f"The rotation{within} and the direction of translation are open."

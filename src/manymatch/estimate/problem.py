@@ -192,12 +192,15 @@ class Chart:
     `move` returns the model moved by a step (P,), `residuals` those (M, K) of the candidates
     `edges` (M,), `numbers` what the covariance of `Confidence` is about (Q,), and `error` numbers
     whose root sum of squares is the distance from the base, over the largest that counts as right.
+    The errors of a pose are three of the rotation and three of the centre, in units of `limits`:
+    an angle in radians, and a share of the depth.
     """
 
     move: Callable[[Any, FloatArray], Any]
     residuals: Callable[[PreparedPair, Any, IndexArray], FloatArray]
     numbers: Callable[[PreparedPair, Any, Any], FloatArray]
     error: Callable[[PreparedPair, Any, Any], FloatArray]
+    limits: tuple[float, float] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ class Covariance:
     """Covariance of a model as in `Confidence`, but with angles in radians.
 
     NaN and infinite where the matches do not determine the model. `error_sd` belongs to a `Chart`,
-    the other numbers to a relative pose.
+    the deviations of rotation and translation to poses, the other numbers to a relative pose.
     """
 
     matrix: FloatArray
@@ -252,7 +252,13 @@ def model_covariance(
         return np.stack(columns, axis=1)
 
     numbers = derivative(lambda moved: chart.numbers(pair, moved, model))
-    unknown = Covariance(np.full((len(numbers), len(numbers)), math.nan), error_sd=math.inf)
+    open_ = math.inf if chart.limits else math.nan
+    unknown = Covariance(
+        np.full((len(numbers), len(numbers)), math.nan),
+        rotation_sd=open_,
+        translation_sd=open_,
+        error_sd=math.inf,
+    )
     residual = chart.residuals(pair, model, edges)
     jacobian = derivative(lambda moved: chart.residuals(pair, moved, edges))
     freedom = problem.dimensions * len(residual) - parameters
@@ -269,9 +275,20 @@ def model_covariance(
         steps = steps + np.outer(follows, follows)
     errors = derivative(lambda moved: chart.error(pair, moved, model))
     matrix = numbers @ steps @ numbers.T
-    variance = float(np.sum((errors @ steps) * errors))
-    error_sd = math.sqrt(max(variance, 0.0)) if math.isfinite(variance) else math.inf
-    return Covariance(0.5 * (matrix + matrix.T), error_sd=error_sd)
+    variances = np.sum((errors @ steps) * errors, axis=1)
+    of_turn, of_shift = chart.limits or (math.nan, math.nan)
+    return Covariance(
+        0.5 * (matrix + matrix.T),
+        rotation_sd=of_turn * _deviation(variances[:3]),
+        translation_sd=of_shift * _deviation(variances[3:]),
+        error_sd=_deviation(variances),
+    )
+
+
+def _deviation(variances: FloatArray) -> float:
+    """Root of the sum of variances, infinite if it is not finite."""
+    total = float(np.sum(variances))
+    return math.sqrt(max(total, 0.0)) if math.isfinite(total) else math.inf
 
 
 def _inverse(normal: FloatArray) -> FloatArray | None:

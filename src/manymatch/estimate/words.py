@@ -330,6 +330,15 @@ def confidence_rows(
     if estimate is not None and estimate.match_probability is not None and _relied_on(confidence):
         mean = float(estimate.match_probability.mean()) if len(estimate.matches) else math.nan
         rows.append(("A match", probability_text(mean), "mean probability to be right"))
+    moved = "Direction of motion" if confidence.problem == "relative" else "Place"
+    for label, part in (("Rotation", confidence.rotation), (moved, confidence.translation)):
+        if part is not None:
+            known = math.isfinite(part.sd_deg)
+            share = probability_text(part.probability)
+            explained = f"standard deviation; right with probability {share}"
+            if not known:
+                explained = "the matches do not determine it"
+            rows.append((label, f"±{angle(part.sd_deg)}" if known else "unknown", explained))
     if confidence.problem == "relative":
         rows += _pose_rows(confidence)
     if isinstance(estimate, PoseEstimate) and (focal := focal_texts(estimate)):
@@ -352,15 +361,6 @@ def _pose_rows(confidence: Confidence) -> list[tuple[str, str, str]]:
     low = ", which is low" if confidence.low_parallax else ""
     explained = f"median angle between the rays of a match{low}"
     rows = [("Parallax", _number(confidence.parallax_deg, ".2f", "°"), explained)]
-    for name, deviation, probability in (
-        ("Rotation", confidence.rotation_sd_deg, confidence.rotation_probability),
-        ("Direction of motion", confidence.translation_sd_deg, confidence.translation_probability),
-    ):
-        known = math.isfinite(deviation)
-        explained = f"standard deviation; right with probability {probability_text(probability)}"
-        if not known:
-            explained = "the matches do not determine it"
-        rows.append((name, f"±{angle(deviation)}" if known else "unknown", explained))
     rows.append(("One plane", _percent(confidence.planar), "of the matches lie on it"))
     explained = "of the matches agree with a rotation alone"
     rows.append(("No motion", _percent(confidence.rotation_only), explained))
@@ -396,12 +396,32 @@ def _two_digits(value: float) -> str:
 
 
 def probability_text(probability: float) -> str:
-    """Return a probability in percent; nothing is called certain or impossible."""
+    """Return a probability in percent, with more digits towards certainty: "99.993 %".
+
+    Nothing is called certain or impossible.
+    """
     if not math.isfinite(probability):
         return "unknown"
     if probability < 0.01:
         return "less than 1 %"
-    return "more than 99 %" if probability > 0.99 else f"{100.0 * probability:.0f} %"
+    if probability > 1.0 - 1e-6:
+        return "more than 99.9999 %"
+    percent = 100.0 * probability
+    if probability <= 0.99:
+        return f"{percent:.0f} %"
+    return f"{_below(percent, -math.floor(math.log10(100.0 - percent)))} %"
+
+
+def probability_digits(probability: float) -> str:
+    """Return a probability with two digits, and more towards 1: 0.85, 0.9993."""
+    if 0.99 < probability < 1.0:
+        return _below(probability, -math.floor(math.log10(1.0 - probability)))
+    return f"{probability:.2f}"
+
+
+def _below(value: float, digits: int) -> str:
+    """Cut a number off after some digits, so that it is not rounded up to certainty."""
+    return f"{math.floor(value * 10.0**digits) / 10.0**digits:.{digits}f}"
 
 
 def _percent(share: float) -> str:
