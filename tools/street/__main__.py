@@ -1,17 +1,20 @@
-"""Write rendered pairs as a folder data set, or the photographs of the demo and the examples.
+"""Write rendered pairs, places, or the photographs of the demo and the examples.
 
     python -m tools.street --out out/street --pairs 20     a data set: manymatch eval out/street
+    python -m tools.street place courtyard --out out/places/courtyard0
     python -m tools.street --demo                          the demo's photographs, in the package
     python -m tools.street --examples                      the photographs of the examples
 
 A data set is a folder with ``pairs.txt`` (SuperGlue's format, translations in metres), ``images/``
-and ``depth/`` (16-bit PNG, millimetres, 0 in the sky).
+and ``depth/`` (16-bit PNG, millimetres, 0 in the sky). A place is a folder with ``images/``,
+``cameras.json`` and ``overlap.json``; ``python -m tools.street place --help`` says more.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +22,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from tools.street.places import KINDS, render_place
 from tools.street.scene import render_scene, render_walk
 
 if TYPE_CHECKING:
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
+    from tools.street.places import RenderedPlace
 
 # Streets of the demo with networks and with SIFT, as tools/street/choose.py chooses them, and a
 # JPEG quality that keeps two photographs together below 400 KB.
@@ -110,6 +115,36 @@ def write_examples(folder: Path) -> None:
     (folder / "pairs.txt").write_text("".join(lines), encoding="utf-8")
 
 
+_PLACE = """Render many photographs of one place that looks the same from several sides.
+
+Courtyard: four equal fronts (odd seed: opposite ones are equal). Street: equal houses on both
+sides. Kiosk: opposite sides are equal (odd seed: all). Cup: one motif twice (odd seed: three times)
+and a handle. With little --variety there is little else to tell the sides apart.
+
+Writes images/NNN.png, cameras.json ({"name": {"K", "R", "t", "size"}}, x = K (R X + t) in metres,
+centre of the top-left pixel (0, 0)) and overlap.json ({a: {b: share}}): the share of the pixels of
+image a that image b shows, by depth, without sky and floor."""
+
+
+def write_place(folder: Path, place: RenderedPlace) -> None:
+    """Write photographs, cameras and overlap; the cameras come last and say that all is there."""
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    names = [f"{number:03d}.png" for number in range(len(place.images))]
+    cameras = {}
+    for number, (name, image) in enumerate(zip(names, place.images, strict=True)):
+        Image.fromarray(image).save(folder / "images" / name)
+        cameras[name] = {
+            "K": place.camera.K.tolist(),
+            "R": place.views[number].R.tolist(),
+            "t": place.translation(number).tolist(),
+            "size": [place.camera.width, place.camera.height],
+        }
+    rows = np.round(place.overlap(), 4).tolist()
+    overlap = {a: dict(zip(names, row, strict=True)) for a, row in zip(names, rows, strict=True)}
+    for file, content in (("overlap.json", overlap), ("cameras.json", cameras)):
+        (folder / file).write_text(json.dumps(content, indent=0) + "\n", encoding="utf-8")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line and write the files."""
     parser = argparse.ArgumentParser(prog="python -m tools.street", description=__doc__)
@@ -119,8 +154,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", type=int, nargs=2, default=(640, 480), metavar=("W", "H"))
     parser.add_argument("--demo", action="store_true", help="write the demo's photographs")
     parser.add_argument("--examples", action="store_true", help="write the examples' photographs")
+    commands = parser.add_subparsers(dest="command", title="places")
+    place = commands.add_parser("place", help="many photographs of one place", description=_PLACE)
+    place.formatter_class = argparse.RawDescriptionHelpFormatter
+    place.add_argument("kind", choices=KINDS)
+    place.add_argument("--out", type=Path, required=True, help="folder of the place")
+    place.add_argument("--seed", type=int, default=0)
+    place.add_argument("--images", type=int, default=24, help="number of photographs")
+    place.add_argument("--variety", type=float, default=0.3, help="0 (sides are equal) to 1")
+    place.add_argument("--size", type=int, nargs=2, default=(640, 480), metavar=("W", "H"))
     given = parser.parse_args(arguments)
-    if given.demo:
+    if given.command == "place":
+        how = {"count": given.images, "variety": given.variety}
+        write_place(given.out, render_place(given.kind, given.seed, tuple(given.size), **how))
+    elif given.demo:
         write_demo(_DEMO_FOLDER)
     elif given.examples:
         write_examples(_EXAMPLES_FOLDER)

@@ -17,7 +17,7 @@ STONE: Colour = (0.50, 0.46, 0.39)
 IRON: Colour = (0.030, 0.032, 0.036)
 WHITE: Colour = (0.66, 0.65, 0.61)
 
-_PAINTS: tuple[Colour, ...] = (
+PAINTS: tuple[Colour, ...] = (
     (0.05, 0.13, 0.10), (0.30, 0.04, 0.04), (0.05, 0.09, 0.22), (0.16, 0.08, 0.04),
     (0.45, 0.33, 0.10), (0.12, 0.12, 0.13),
 )  # fmt: skip
@@ -207,7 +207,7 @@ def build_ground_floor(b: Builder, h: House, rng: np.random.Generator) -> None:
     b.box((h.x, h.end), (0.0, 0.35), (h.z + 0.02, h.z + 0.45), m.ASHLAR, (0.30, 0.29, 0.27))
     for column in range(h.columns):
         x = (h.x + column * h.period + pier / 2, h.x + (column + 1) * h.period - pier / 2)
-        paint = _pick(_PAINTS, rng)
+        paint = _pick(PAINTS, rng)
         kind = rng.random()
         if kind < 0.25:
             _door(b, h, x, paint, rng)
@@ -239,7 +239,7 @@ def _shop(
         middle = np.array([(x[0] + x[1]) / 2, -(top - 0.35), h.z]) + down * deep / 2
         half = ((x[1] - x[0]) / 2 + 0.05, 0.015, deep / 2)
         axes = np.stack([[1.0, 0.0, 0.0], up, down])
-        colour = _pick(_PAINTS, rng)
+        colour = _pick(PAINTS, rng)
         b.shape((middle[0], -middle[1], middle[2]), half, m.AWNING, colour, axes=axes)
         front = h.z - deep * np.cos(lean)
         low = top - 0.35 - deep * np.sin(lean)

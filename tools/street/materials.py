@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     from tools.street.shapes import Array, IdArray
 
-PLASTER, ASHLAR, BRICK, PAINT, METAL, GLASS, GROUND, BARK, LEAF, SLATE, SIGN, AWNING, WOOD, LAMP = (
-    range(14)
-)
+(
+    PLASTER, ASHLAR, BRICK, PAINT, METAL, GLASS, GROUND, BARK, LEAF, SLATE, SIGN, AWNING, WOOD,
+    LAMP, MOTIF, PLAIN,
+) = range(16)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,10 +185,38 @@ def _wood(s: Surface, noise: Noise) -> Array:
     return _scaled(s, tone * (1 - 0.6 * line(to_plank, 0.012, s.spacing)))
 
 
+_INKS = np.array(
+    [[0.55, 0.06, 0.05], [0.04, 0.16, 0.42], [0.62, 0.45, 0.06], [0.05, 0.26, 0.12]], np.float32
+)
+
+
+def _motif(s: Surface, noise: Noise) -> Array:
+    # A pattern that is the same on every side. aux: number of sides, number of the pattern, how
+    # much stains tell the sides apart, and 1 for a cylinder (0 for a box).
+    sides, number, stained = s.aux[:, 0], s.aux[:, 1], s.aux[:, 2]
+    angle = np.arctan2(s.local[2], s.local[0]) + np.float32(np.pi)
+    sector = np.float32(2 * np.pi) / sides
+    end = np.abs(s.local[0]) - s.half[0] > np.abs(s.local[2]) - s.half[2]
+    along = np.where(
+        end, -s.local[2] * np.sign(s.local[0]), s.local[0] * np.sign(s.local[2])
+    )  # along the face, seen from outside
+    along = along + np.where(end & (sides < 4), np.float32(17.3), np.float32(0.0))
+    u = np.where(s.aux[:, 3] > 0, (angle - np.floor(angle / sector) * sector) * s.half[0], along)
+    v = s.local[1]
+    colour = s.colour
+    for layer, (period, edge) in enumerate(((1.9, 0.5), (1.1, 0.9), (2.7, 1.1))):
+        shift = 3.7 * number + 1.3 * layer
+        ink = smoothstep(edge, edge + 0.12, noise(u + shift, v + 2 * shift, period, s.spacing))
+        tint = _INKS[(number.astype(np.int64) + layer) % len(_INKS)]
+        colour = colour * (1 - ink[:, None]) + tint * ink[:, None]
+    stain = smoothstep(0.6, 1.1, noise(angle * s.half[0] + 5.0, v - 3.0, 2.3, s.spacing))
+    return np.asarray(colour * (1 - 0.8 * stained * stain)[:, None], dtype=np.float32)
+
+
 #: Functions to linear albedo (N, 3), by the numbers above; glass has a function of its own.
 ALBEDO: tuple[Callable[[Surface, Noise], Array], ...] = (
     _plaster, _ashlar, _brick, _paint, _metal, _leaf, _ground, _bark, _leaf, _slate, _sign, _awning,
-    _wood, _leaf,
+    _wood, _leaf, _motif, _leaf,
 )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def build_town(rng: np.random.Generator, variety: float) -> tuple[Solids, Leaves
     b.face_right(CORNER, 0.0)
     buildings.build_house(b, wing)
     buildings.build_ground_floor(b, wing, rng)
-    b.face_front()
+    b.turn(0)
     buildings.build_bollards(b, -17.0, 17.0, kerb + 0.35)
     buildings.build_tree(b, rng.uniform(4.0, 6.0), kerb + 1.0, rng.uniform(6.0, 7.0), rng, 5200)
     middle = rng.uniform(-4.5, -3.0)
@@ -111,19 +111,19 @@ def draw_views(rng: np.random.Generator) -> tuple[View, View]:
     clouds = rng.uniform(0.0, 9.0, 2)
     warm, cool = (1.0, 0.90, 0.76), (1.0, 0.94, 0.86)
     first = View(
-        start, _look(start, target, rng), _weather(sun, cool, clouds, rng.uniform(0.35, 0.6)),
+        start, look_at(start, target, rng), _weather(sun, cool, clouds, rng.uniform(0.35, 0.6)),
         Film(1.0, (1.0, 1.0), 0.55, 2.0),
     )  # fmt: skip
     aim = target + np.array([rng.uniform(-0.8, 0.8), rng.uniform(-0.3, 0.3), 0.0])
     second = View(
-        start + move, _look(start + move, aim, rng),
+        start + move, look_at(start + move, aim, rng),
         _weather(later, warm, clouds + rng.uniform(1.5, 4.0, 2), rng.uniform(0.35, 0.6)),
         Film(rng.uniform(0.8, 1.2), (rng.uniform(1.0, 1.08), rng.uniform(0.9, 1.0)), 0.65, 2.4),
     )  # fmt: skip
     return first, second
 
 
-def _look(centre: FloatArray, target: FloatArray, rng: np.random.Generator) -> FloatArray:
+def look_at(centre: FloatArray, target: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Rotation world to camera that looks at a target, held nearly upright."""
     forward = target - centre
     forward /= np.sqrt((forward**2).sum())
@@ -195,10 +195,10 @@ def render_scene(
     variety : float
         How much the windows of the front differ from each other, 0 (not at all) to 1.
     """
-    streams = _streams(seed)
+    streams = random_streams(seed)
     views = draw_views(streams[1])
     images, depths, camera = _render(views, streams, size, supersample, variety)
-    pose, baseline = _between(*views)
+    pose, baseline = between(*views)
     return RenderedScene(*images, camera, camera, pose, baseline, *depths, seed)
 
 
@@ -212,7 +212,7 @@ class RenderedWalk:
 
     def between(self, i: int, j: int) -> tuple[RelativePose, float]:
         """Relative pose of photographs i and j, and their distance in metres."""
-        return _between(self.views[i], self.views[j])
+        return between(self.views[i], self.views[j])
 
 
 def render_walk(
@@ -228,7 +228,7 @@ def render_walk(
     Each photograph is about a metre from the one before, and turned towards the front.
     """
     integer(count, "count", 2, 16)
-    streams = _streams(seed)
+    streams = random_streams(seed)
     rng = streams[1]
     first, second = draw_views(rng)
     # Aside more than forward, so that triangles of all pairs are wide.
@@ -237,19 +237,19 @@ def render_walk(
     for i in range(1, count):
         centre = first.centre + i * step + rng.uniform(-0.1, 0.1, 3)
         aim = np.array([1.0 + 0.5 * i, -5.0 + rng.uniform(-0.4, 0.4), 0.0])
-        views.append(View(centre, _look(centre, aim, rng), first.weather, second.film))
+        views.append(View(centre, look_at(centre, aim, rng), first.weather, second.film))
     images, _, camera = _render(views, streams, size, supersample, variety)
     return RenderedWalk(images, camera, views)
 
 
-def _streams(seed: int) -> list[np.random.Generator]:
+def random_streams(seed: int) -> list[np.random.Generator]:
     """One stream each for town, views, noise and film: a change of one leaves the others."""
     integer(seed, "seed", 0)
     parts = np.random.SeedSequence(seed).spawn(4)
     return [np.random.Generator(np.random.PCG64(part)) for part in parts]
 
 
-def _between(first: View, second: View) -> tuple[RelativePose, float]:
+def between(first: View, second: View) -> tuple[RelativePose, float]:
     """Relative pose of two views, and their distance in metres."""
     R = np.stack([(second.R[k] * first.R).sum(axis=1) for k in range(3)])
     t = (second.R * (first.centre - second.centre)).sum(axis=1)
@@ -264,27 +264,49 @@ def _render(
     variety: float,
 ) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.float32]], Camera]:
     """Photographs, depths and the camera of some views of one street."""
+    real(variety, "variety", 0.0, 1.0, closed=True)
+    town = build_town(streams[0], variety)
+    images, hits, camera = photographs(views, town, BOUNDS, streams, size, supersample)
+    return images, [depth for depth, _ in hits], camera
+
+
+Hits = tuple["NDArray[np.float32]", "NDArray[np.int32]"]
+
+
+def photographs(
+    views: Sequence[View],
+    town: tuple[Solids, Leaves],
+    bounds: tuple[FloatArray, FloatArray],
+    streams: list[np.random.Generator],
+    size: Sequence[int],
+    supersample: int,
+) -> tuple[list[NDArray[np.uint8]], list[Hits], Camera]:
+    """Photographs, depth and shape at every pixel's centre, and the camera of some views.
+
+    `bounds` are corners of a box that contains everything that casts or catches shadows.
+    """
     if np.shape(size) != (2,):
         raise refusal("size", "a pair (width, height)", size)
     width, height = (integer(n, "size", _SMALLEST, _LARGEST) for n in size)
     integer(supersample, "supersample", 1, 4)
-    real(variety, "variety", 0.0, 1.0, closed=True)
-    town_rng, _, noise_rng, film_rng = streams
-    solids, leaves = build_town(town_rng, variety)
-    world = World(solids, leaves, Noise(noise_rng), SkyLight(solids, *BOUNDS))
+    _, _, noise_rng, film_rng = streams
+    solids, leaves = town
+    world = World(solids, leaves, Noise(noise_rng), SkyLight(solids, *bounds))
     focal = _FOCAL * max(width, height)
     K = np.array([[focal, 0.0, (width - 1) / 2], [0.0, focal, (height - 1) / 2], [0.0, 0.0, 1.0]])
-    images, depths = [], []
+    images, hits, shadow, weather = [], [], None, None
     for view in views:
-        shadow = ShadowMap(view.weather.sun, solids, leaves, *BOUNDS, _SUN_TEXELS)
+        if shadow is None or view.weather is not weather:
+            weather = view.weather
+            shadow = ShadowMap(weather.sun, solids, leaves, *bounds, _SUN_TEXELS)
         rays, step = _rays(view, K, (width, height), supersample)
         # Highlights that would outshine a pixel's other samples are cut first, as they would alias.
         light = np.minimum(radiance(rays, world, view.weather, shadow, step, supersample), 6.0)
         fine = light.reshape(height, supersample, width, supersample, 3)
         light = fine.mean(axis=(1, 3), dtype=np.float32)
         images.append(develop(light, view.film, film_rng))
-        depths.append(cast(_rays(view, K, (width, height), 1)[0], solids, leaves)[0])
-    return images, depths, Camera.from_matrix(K, width, height)
+        hits.append(cast(_rays(view, K, (width, height), 1)[0], solids, leaves))
+    return images, hits, Camera.from_matrix(K, width, height)
 
 
 def _rays(view: View, K: FloatArray, size: tuple[int, int], supersample: int) -> tuple[Rays, float]:

@@ -129,18 +129,30 @@ def _windows(rays: Rays, solids: Solids) -> NDArray[np.int64]:
     spread = _SIGNS[None] * solids.half[:, None, :]
     corners = solids.centre[:, None, :] + (spread[..., None] * solids.axes[:, None]).sum(axis=2)
     column, row, t = (a.reshape(-1, 8) for a in rays.project(corners.reshape(-1, 3)))
-    # A shape that reaches behind the camera can be anywhere.
-    anywhere = rays.perspective & (t.min(axis=1) < _NEAR)
+    if rays.perspective:
+        # Of a shape that reaches behind the camera, the part in front: its edges are cut.
+        cut = np.flatnonzero(t.min(axis=1) < _NEAR)
+        first, second = corners[cut][:, _EDGES[:, 0]], corners[cut][:, _EDGES[:, 1]]
+        t0, t1 = t[cut][:, _EDGES[:, 0]], t[cut][:, _EDGES[:, 1]]
+        part = np.clip((_NEAR - t0) / np.where(t1 == t0, 1.0, t1 - t0), 0.0, 1.0)[..., None]
+        where = rays.project((first + part * (second - first)).reshape(-1, 3))
+        crossing = (t0 < _NEAR) != (t1 < _NEAR)
+        more = [np.where(crossing, a.reshape(-1, 12), np.nan) for a in where[:2]]
+        column, row = (
+            np.concatenate([np.where(t < _NEAR, np.nan, a), np.full((len(t), 12), np.nan)], axis=1)
+            for a in (column, row)
+        )
+        column[cut, 8:], row[cut, 8:] = more
     ends = []
     for place, size in ((row, rays.height), (column, rays.width)):
-        low = np.where(anywhere, 0, np.floor(place.min(axis=1)))
-        high = np.where(anywhere, size, np.ceil(place.max(axis=1)) + 1)
-        ends += [np.clip(low, 0, size), np.clip(high, 0, size)]
-    ends[1] = np.where(rays.perspective & (t.max(axis=1) < _NEAR), 0, ends[1])
-    return np.stack(ends, axis=1).astype(np.int64)
+        low, high = np.fmin.reduce(place, axis=1), np.fmax.reduce(place, axis=1)
+        ends += [np.clip(np.floor(low), 0, size), np.clip(np.ceil(high) + 1, 0, size)]
+    return np.nan_to_num(np.stack(ends, axis=1), nan=0.0).astype(np.int64)
 
 
 _SIGNS = np.array([[a, b, c] for a in (-1.0, 1.0) for b in (-1.0, 1.0) for c in (-1.0, 1.0)])
+# Corners of a box that differ in one sign.
+_EDGES = np.array([(i, i | bit) for i in range(8) for bit in (1, 2, 4) if not i & bit])
 
 
 def _solid(
@@ -265,6 +277,13 @@ def _leaf_block(
     hit.reshape(-1)[flat[won]] = (first + chosen[which[won]]).astype(np.int32)
 
 
+# Frames whose fronts look against z, against x, along z and along x: own axes as rows.
+_QUARTERS = [
+    np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
+    for c, s in ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
+]
+
+
 class Builder:
     """A list of shapes that grows. Heights are given upwards, so ``y = -height``.
 
@@ -280,11 +299,11 @@ class Builder:
     def face_right(self, x: float, z: float) -> None:
         """Add the next shapes in a frame at (x, z) whose fronts look along the world's x axis."""
         self._origin = np.array([x, 0.0, z])
-        self._axes = np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
+        self._axes = _QUARTERS[3]
 
-    def face_front(self) -> None:
-        """Add the next shapes in the world's frame again."""
-        self._origin, self._axes = np.zeros(3), np.eye(3)
+    def turn(self, quarters: int) -> None:
+        """Add the next shapes in a frame that is turned about the origin; 0 is the world's."""
+        self._origin, self._axes = np.zeros(3), _QUARTERS[quarters % 4]
 
     def shape(
         self,
@@ -361,7 +380,8 @@ class Builder:
         tone = rng.uniform(0.65, 1.3, (count, 1)) * (0.8 + 0.4 * rng.random(tufts))[member][:, None]
         tint = np.array(colour) * tone
         tint = tint * (1 + rng.uniform(-0.15, 0.25, (count, 1)) * np.array([1.0, 0.2, -0.3]))
-        self._leaves.append((middle, normal, along, size, tint))
+        middle, normal, along = (_turn(a, self._axes.T) for a in (middle, normal, along))
+        self._leaves.append((middle + self._origin, normal, along, size, tint))
 
     def finish(self) -> tuple[Solids, Leaves]:
         """Return everything added so far as arrays."""
@@ -376,8 +396,9 @@ class Builder:
             np.array(aux, dtype=np.float32),
             np.array(thin),
         )
+        nothing = (np.zeros((0, 3)), np.zeros((0, 3)), np.zeros((0, 3)), np.zeros(0))
         middle, normal, along, size, tint = (
-            np.concatenate(a) for a in zip(*self._leaves, strict=True)
+            np.concatenate(a) for a in zip((*nothing, np.zeros((0, 3))), *self._leaves, strict=True)
         )
         leaves = Leaves(middle, normal, along, size, tint.astype(np.float32))
         return solids, leaves
