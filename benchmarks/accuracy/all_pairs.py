@@ -210,7 +210,7 @@ def measure_overlap(
     if kept.is_file():
         with np.load(kept) as arrays:
             return arrays["share"], arrays["common"]
-    matcher = Matcher("classic", cache=cache / "features", threads=1)
+    matcher = Matcher("classic", cache=cache.parent / "features", threads=1)
     features = matcher.extract([scene / "images" / name for name in names])
     limit = COARSE.get(scene.name, TRACK_PX)
     matches = {}
