@@ -27,6 +27,7 @@ using Vector = In<double, nb::ndim<1>>;
 using Edges = In<int32_t, nb::shape<-1, 2>>;
 using Flags = In<bool, nb::ndim<1>>;
 using Ranks = In<int32_t, nb::ndim<1>>;
+using Similarities = In<float, nb::ndim<1>>;
 using Matrix3 = In<double, nb::shape<3, 3>>;
 using Vector3 = In<double, nb::shape<3>>;
 

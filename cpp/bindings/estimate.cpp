@@ -7,7 +7,7 @@ Pair::Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
            std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_,
            std::optional<Points> points1_, std::optional<Flags> kept_,
            std::optional<Vector> parameters_, std::optional<Ranks> source_,
-           std::optional<Vector> belief_)
+           std::optional<Vector> belief_, std::optional<Similarities> similarity_)
     : x0(std::move(x0_)),
       x1(std::move(x1_)),
       edges(std::move(edges_)),
@@ -19,7 +19,8 @@ Pair::Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
       kept(std::move(kept_)),
       parameters(std::move(parameters_)),
       source(std::move(source_)),
-      belief(std::move(belief_)) {
+      belief(std::move(belief_)),
+      similarity(std::move(similarity_)) {
   check_edges(edges, x0.shape(0), x1.shape(0));
   check_positive("eps", eps);
   if (rank) check_length("rank", rank->shape(0), edges.shape(0));
@@ -32,6 +33,7 @@ Pair::Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
   if (kept) check_length("kept", kept->shape(0), edges.shape(0));
   if (source) check_length("source", source->shape(0), edges.shape(0));
   if (belief) check_length("belief", belief->shape(0), edges.shape(0));
+  if (similarity) check_length("similarity", similarity->shape(0), edges.shape(0));
 }
 
 GraphInput Pair::input() const {
@@ -44,7 +46,8 @@ GraphInput Pair::input() const {
           view_of(points1),
           flags_of_optional(kept),
           view_of(source),
-          view_of(belief)};
+          view_of(belief),
+          view_of(similarity)};
 }
 
 Method to_method(const std::string& name) {
@@ -75,12 +78,13 @@ void bind_estimate(nb::module_& m) {
                    "Points by vertex, edges, and the threshold in the unit of the points.")
       .def(nb::init<Table, Table, Edges, std::optional<Ranks>, std::optional<Flags>, double,
                     std::optional<Points>, std::optional<Points>, std::optional<Flags>,
-                    std::optional<Vector>, std::optional<Ranks>, std::optional<Vector>>(),
+                    std::optional<Vector>, std::optional<Ranks>, std::optional<Vector>,
+                    std::optional<Similarities>>(),
            nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("rank").none(),
            nb::arg("proposals").none(), nb::arg("eps"), nb::arg("points0").none() = nb::none(),
            nb::arg("points1").none() = nb::none(), nb::arg("kept").none() = nb::none(),
            nb::arg("parameters").none() = nb::none(), nb::arg("source").none() = nb::none(),
-           nb::arg("belief").none() = nb::none());
+           nb::arg("belief").none() = nb::none(), nb::arg("similarity").none() = nb::none());
   nb::class_<Estimate>(m, "Estimate", "The fields that the results of all problems share.")
       .def_ro("success", &Estimate::success)
       .def_ro("failure", &Estimate::failure)

@@ -32,13 +32,14 @@ struct Pair {
   std::optional<Vector> parameters;  // input of a problem besides points
   std::optional<Ranks> source;
   std::optional<Vector> belief;
+  std::optional<Similarities> similarity;
 
   // Throws ValueError if the shapes of the arrays do not match.
   Pair(Table x0_, Table x1_, Edges edges_, std::optional<Ranks> rank_,
        std::optional<Flags> proposals_, double eps_, std::optional<Points> points0_ = {},
        std::optional<Points> points1_ = {}, std::optional<Flags> kept_ = {},
        std::optional<Vector> parameters_ = {}, std::optional<Ranks> source_ = {},
-       std::optional<Vector> belief_ = {});
+       std::optional<Vector> belief_ = {}, std::optional<Similarities> similarity_ = {});
 
   GraphInput input() const;
 

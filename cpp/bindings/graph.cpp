@@ -101,7 +101,22 @@ Out<int> best(const Edges& edges, const std::optional<Ranks>& rank,
   if (rank) check_length("rank", rank->shape(0), input.num_edges());
   if (source) check_length("source", source->shape(0), input.num_edges());
   if (belief) check_length("belief", belief->shape(0), input.num_edges());
-  return to_numpy(best_edges(input, count));
+  return to_numpy(best_edges(input, input.rank, count));
+}
+
+Out<int32_t> joint(const Edges& edges, const std::optional<Ranks>& rank,
+                   const std::optional<Similarities>& similarity,
+                   const std::optional<Ranks>& source, const std::optional<Vector>& belief) {
+  const auto [n0, n1] = vertex_counts(edges);
+  GraphInput input{static_cast<int>(n0), static_cast<int>(n1), view_of(edges), view_of(rank), {}};
+  input.similarity = view_of(similarity);
+  input.source = view_of(source);
+  input.belief = view_of(belief);
+  if (rank) check_length("rank", rank->shape(0), input.num_edges());
+  if (similarity) check_length("similarity", similarity->shape(0), input.num_edges());
+  if (source) check_length("source", source->shape(0), input.num_edges());
+  if (belief) check_length("belief", belief->shape(0), input.num_edges());
+  return to_numpy(joint_ranks(input, to_graph(edges, n0, n1)));
 }
 
 Out<int64_t> sample(const Edges& edges, const std::optional<Flags>& proposals, uint64_t seed,
@@ -158,6 +173,9 @@ void bind_graph(nb::module_& m) {
   m.def("best_edges", &best, nb::arg("edges"), nb::arg("rank").none(), nb::arg("source").none(),
         nb::arg("belief").none(), nb::arg("count"),
         "The edges that method \"auto\" considers, ascending.");
+  m.def("joint_ranks", &joint, nb::arg("edges"), nb::arg("rank").none(),
+        nb::arg("similarity").none(), nb::arg("source").none(), nb::arg("belief").none(),
+        "Rank of every edge from both sides; empty if neither ranks nor similarities are given.");
   m.def("levels", &levels, nb::arg("num_edges"), nb::arg("rank").none(), nb::arg("kept").none(),
         nb::arg("q"),
         "Level of every edge, from its rank and the motion filter, and the prior of that level in "

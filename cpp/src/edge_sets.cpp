@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <tuple>
 
 #include "manymatch/filter/gms.h"
 #include "manymatch/ransac/sampler.h"
@@ -98,10 +99,46 @@ std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) 
   return both;
 }
 
-std::vector<int> best_edges(const GraphInput& input, std::size_t count) {
+std::vector<int32_t> joint_ranks(const GraphInput& input, const Graph& graph) {
+  if (input.rank.empty() && input.similarity.empty()) return {};
+  // Better edges have smaller keys.
+  const auto key_of = [&](int e) {
+    double worth = 0.0;
+    if (!input.similarity.empty()) {
+      worth = input.similarity[at(e)];
+    } else if (!input.belief.empty()) {
+      worth = input.belief[at(e)];
+    }
+    return std::tuple(input.source.empty() ? 0 : input.source[at(e)], -worth,
+                      input.rank.empty() ? 1 : input.rank[at(e)]);
+  };
+  std::vector<int32_t> joint(graph.num_edges(), 1);
+  if (!input.rank.empty()) joint.assign(input.rank.begin(), input.rank.end());
+  std::vector<int> list;
+  for (const Adjacency* side : {&graph.at0, &graph.at1}) {
+    for (std::size_t v = 0; v + 1 < side->start.size(); ++v) {
+      list.assign(side->edges.begin() + side->start[v], side->edges.begin() + side->start[v + 1]);
+      std::sort(list.begin(), list.end(), [&](int a, int b) { return key_of(a) < key_of(b); });
+      std::size_t first = 0;  // of the same source
+      for (std::size_t i = 0, next = 0; i < list.size(); i = next) {
+        const auto key = key_of(list[i]);
+        if (std::get<0>(key) != std::get<0>(key_of(list[first]))) first = i;
+        while (next < list.size() && key_of(list[next]) == key) ++next;
+        const auto place = static_cast<int32_t>(next - first);  // equal edges share the last place
+        for (std::size_t k = i; k < next; ++k) {
+          joint[at(list[k])] = std::max(joint[at(list[k])], place);
+        }
+      }
+    }
+  }
+  return joint;
+}
+
+std::vector<int> best_edges(const GraphInput& input, std::span<const int32_t> rank,
+                            std::size_t count) {
   std::vector<int> order = first_edges(input.num_edges());
   if (count >= order.size()) return order;
-  const auto rank_of = [&](int e) { return input.rank.empty() ? 1 : input.rank[at(e)]; };
+  const auto rank_of = [&](int e) { return rank.empty() ? 1 : rank[at(e)]; };
   const auto source_of = [&](int e) { return input.source.empty() ? 0 : input.source[at(e)]; };
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     if (rank_of(a) != rank_of(b)) return rank_of(a) < rank_of(b);

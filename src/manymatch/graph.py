@@ -61,9 +61,10 @@ class AssociationGraph:
         ``edges[e]`` is (index into points0, index into points1). Order is meaning: best first,
         that is by rank, then by decreasing similarity. Of equal edges the first one is kept.
     similarity : (E,) array_like, optional
-        Cosine similarity of every edge. Finite.
+        Cosine similarity of every edge. Finite. Together with the edges it tells the place of an
+        edge in the lists of both keypoints, which "auto" uses.
     rank : (E,) array_like of integers, optional
-        First K at which the edge is mutual, from 1.
+        First K at which the edge is mutual, or its place in the list of one side, from 1.
     source : (E,) array_like of integers, optional
         Which feature or matcher an edge comes from, from 0; `merge_graphs` makes graphs with
         several. How far each can be trusted is then found for each pair.

@@ -165,8 +165,9 @@ class Options:
         0.3,
         "Prior probability, in (1e-12, 1), that a keypoint has a true candidate. The methods of "
         "the paper give an edge the prior q / (2 d_i) + q / (2 d_j) with the degrees d of its two "
-        'keypoints. "auto" gives it q / rank, ranks above 5 counting as 5, times 0.3 if the motion '
-        "filter does not keep it; without ranks it starts from the prior of the paper.",
+        'keypoints. "auto" gives it q / rank, with the rank from both sides, 5 at most, times 0.3 '
+        "if the motion filter does not keep it; without ranks and similarities it starts from the "
+        "prior of the paper.",
         panel=_ADVANCED,
     )
     delta: float = setting(

@@ -221,7 +221,7 @@ def test_lists_of_candidates_and_edges():
         assert mask.shape == (len(edges), 1)
         assert mask[right].mean() > 0.95
         pose = ours.recoverPose(E, data.points0, data.points1, K, mask=mask, edges=edges)
-        assert turn_deg(pose[1], data.R) < 0.3
+        assert turn_deg(pose[1], data.R) < 0.4
         again = original.recoverPose(E, first, second, K, mask=mask)
         assert np.array_equal(pose[1], again[1])
     _, _, R, _, mask = ours.recoverPose(data.points0, data.points1, K, None, K, None, edges=edges)

@@ -9,6 +9,7 @@ from manymatch.estimate.relative_pose import prepare
 from manymatch.geometry.camera import Camera
 from manymatch.options import AUTO_PARTS, core_options
 from manymatch_lab.datasets.synthetic import EASY, make_scene
+from tests.oracles.auto import joint_ranks
 from tests.oracles.auto_graphs import (
     CENTRE,
     FOCAL,
@@ -62,11 +63,9 @@ def test_contract(ranked):
         assert estimate.method == "auto"
 
 
-def test_similarity_and_guidance_do_not_matter():
+def test_guidance_does_not_matter():
     graph = synthetic_graph(3).graph
-    similarity = np.random.default_rng(0).random(graph.num_edges)
-    given = with_graph(graph, similarity=similarity)
-    assert same(solve(given, options(guidance=0.9)), solve(graph))
+    assert same(solve(graph, options(guidance=0.9)), solve(graph))
 
 
 def test_inliers_beyond_the_considered_edges_are_reported():
@@ -75,12 +74,10 @@ def test_inliers_beyond_the_considered_edges_are_reported():
     estimate = solve(synthetic.graph)
     assert_contract(synthetic.graph, estimate)
     assert off_by(estimate, synthetic) < 0.5
-    beyond = synthetic.true[CONSIDERED:]
-    assert beyond.sum() > 20
-    assert estimate.inliers[CONSIDERED:][beyond].mean() > 0.9
-    # They were not looked at before: the same graph without them gives the same pose.
-    assert solve(synthetic.graph.head(CONSIDERED)).pose == estimate.pose
-    assert solve(synthetic.graph.head(CONSIDERED - 100)).pose != estimate.pose
+    order = np.argsort(joint_ranks(synthetic.graph), kind="stable")
+    beyond = order[CONSIDERED:][synthetic.true[order[CONSIDERED:]]]
+    assert len(beyond) > 10
+    assert estimate.inliers[beyond].mean() > 0.9
 
 
 @pytest.mark.parametrize("side", [0, 1])

@@ -41,7 +41,7 @@ def test_every_part_has_its_test():
 def test_filter():
     # Half of the best candidates are wrong. Those that move with their neighbours are not, and
     # sampling them first needs less iterations.
-    synthetic = synthetic_graph(1, 900, candidates=2, first=0.7, depth=(30.0, 40.0))
+    synthetic = synthetic_graph(1, 900, candidates=2, first=0.45, depth=(30.0, 40.0))
     kept = manymatch.gms_filter(synthetic.graph, (1, 1), (1, 1)).mask
     assert synthetic.true[kept].mean() > 0.8
     assert synthetic.true[synthetic.graph.rank == 1].mean() < 0.7

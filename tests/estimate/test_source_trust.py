@@ -13,6 +13,7 @@ import manymatch
 from manymatch import _core
 from manymatch.estimate.problem import match_features, probability_of
 from manymatch.estimate.relative_pose import RELATIVE_POSE, sampson_distances
+from tests.oracles.auto import joint_ranks
 from tests.oracles.auto_graphs import K, constant, off_by, true_scene, with_graph, wrong_scene
 from tests.oracles.geometry import angle_between
 from tests.support.synthetic_problems import same
@@ -120,7 +121,7 @@ def test_trust_of_a_pair_is_that_of_its_pose(seed):
     )
     source = np.where((merged.source == 1) | (merged.edges[:, 0] % 3 == 0), 1, 0)
     graph = with_graph(merged, source=source)
-    # Without the filter, and with equal ranks, all edges have one prior.
+    # Without the filter, the prior is that of the rank.
     found = run(graph, disable=("filter",))
     rays = [
         np.column_stack([points[graph.edges[:, side]], np.ones(len(source))]) @ np.linalg.inv(K).T
@@ -131,7 +132,7 @@ def test_trust_of_a_pair_is_that_of_its_pose(seed):
     slopes = (rays[0] @ essential.T)[:, :2], (rays[1] @ essential)[:, :2]
     squared = error**2 / sum((slope**2).sum(axis=1) for slope in slopes)
     squared = np.where(found.inliers, squared, np.maximum(squared, 1.5))  # not behind a camera
-    prior = [0.3] * len(source)
+    prior = (0.3 / np.minimum(joint_ranks(graph), constant("kRanks"))).tolist()
     expected = trust_by_definition(source.tolist(), prior, [squared.tolist()], 1)
     np.testing.assert_allclose(found.source_trust, expected, atol=0.01)
     assert 0.1 < expected[1] < 0.6
@@ -146,7 +147,7 @@ def test_probabilities_count_candidates_as_far_as_their_source_is_trusted():
     distance = sampson_distances(pair, found.pose.R, found.pose.t) / pair.eps
     number = {tuple(edge): e for e, edge in enumerate(merged.edges.tolist())}
     matched = np.array([number[tuple(match)] for match in found.matches.tolist()])
-    known = pair.edges, merged.rank, found._kept, distance, found.inliers, matched
+    known = pair.edges, pair.rank, found._kept, distance, found.inliers, matched
 
     def match_probability(*known, **more):
         return probability_of(match_features(*known, **more), RELATIVE_POSE.match_coefficients)
@@ -165,7 +166,7 @@ def test_probabilities_count_candidates_as_far_as_their_source_is_trusted():
     own = merged.source == 0
     place = np.cumsum(own) - 1
     of_one = (
-        *(pair.edges[own], merged.rank[own], found._kept[own], distance[own]),
+        *(pair.edges[own], pair.rank[own], found._kept[own], distance[own]),
         *(found.inliers[own], place[matched[own[matched]]]),
     )
     some = match_features(*known, weight=alone)[own[matched]]

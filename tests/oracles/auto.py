@@ -27,14 +27,31 @@ def guidance_number(seed, iteration):
     return random_stream(seed, iteration, 1)(2**53) / 2**53
 
 
+def joint_ranks(graph):
+    """Rank (E,) of every edge: as given, and at least its places in the lists of its two ends."""
+    edges, number = graph.edges.tolist(), range(graph.num_edges)
+    given = np.ones(len(edges), int) if graph.rank is None else graph.rank
+    source = np.zeros(len(edges), int) if graph.source is None else graph.source
+    worth = graph.prior if graph.similarity is None else graph.similarity
+    worth = np.zeros(len(edges)) if worth is None else worth
+
+    def place(e, side):
+        rivals = [f for f in number if edges[f][side] == edges[e][side] and source[f] == source[e]]
+        return sum((-worth[f], given[f]) <= (-worth[e], given[e]) for f in rivals)
+
+    return np.array([max(given[e], place(e, 0), place(e, 1)) for e in number], int)
+
+
 def levels_and_priors(graph, kept, q, by_rank):
     """Level (E,) and prior (E,) of every edge; kept (E,) bool or None without a filter."""
     degree0, degree1 = graph.degrees()
+    known = graph.rank is not None or graph.similarity is not None
+    ranks = joint_ranks(graph) if known else np.ones(graph.num_edges, int)
     levels, priors = [], []
     for e, (i, j) in enumerate(graph.edges):
-        rank = 1 if graph.rank is None else min(int(graph.rank[e]), int(constant("kRanks")))
+        rank = min(int(ranks[e]), int(constant("kRanks")))
         level, prior = 2 * (rank - 1), q / rank
-        if graph.rank is None or not by_rank:
+        if not known or not by_rank:
             prior = q / (2.0 * int(degree0[i])) + q / (2.0 * int(degree1[j]))
         if kept is not None and not kept[e]:
             level, prior = level + 1, prior * constant("kNotKept")
@@ -216,22 +233,25 @@ def auto(graph, camera, options, proposals=None):
     x0, x1 = camera.unproject(graph.points0), camera.unproject(graph.points1)
     edges = np.ascontiguousarray(graph.edges, dtype=np.int32)
     sizes = len(x0), len(x1)
-    considered = min(len(edges), int(constant("kConsideredEdges")))
+    order = range(len(edges))
+    if graph.rank is not None:
+        order = np.argsort(joint_ranks(graph), kind="stable")
+    considered = sorted(order[: int(constant("kConsideredEdges"))])
     kept = None
     if "filter" in uses:
         kept = np.zeros(len(edges), bool)
-        kept[:considered] = manymatch.gms_filter(graph.head(considered), (1, 1), (1, 1)).mask
+        kept[considered] = manymatch.gms_filter(graph.reordered(considered), (1, 1), (1, 1)).mask
     levels, prior = levels_and_priors(graph, kept, options.q, "ranks" in uses)
     allowed = np.ones(len(edges), bool) if proposals is None else proposals
     named = np.zeros(len(edges), bool) if proposals is None else proposals
 
     wide = named.copy()
-    wide[:considered] = True
+    wide[considered] = True
     if not holds_a_sample(edges, wide & allowed, *sizes):
         wide[:] = True
     narrow = named.copy()
-    explored = int(constant("kSearchedEdges")) if "narrow" in uses else considered
-    narrow[sorted(range(considered), key=lambda e: (-prior[e], e))[:explored]] = True
+    explored = int(constant("kSearchedEdges")) if "narrow" in uses else len(considered)
+    narrow[sorted(considered, key=lambda e: (-prior[e], e))[:explored]] = True
     if not holds_a_sample(edges, narrow & allowed, *sizes):
         narrow = wide
 

@@ -23,7 +23,8 @@ struct GraphInput {
   std::span<const uint8_t> kept = {};    // edges that the filter keeps, if known; empty: run it
   std::span<const int32_t> source =
       {};  // number of the source of an edge, from 0; empty: one source
-  std::span<const double> belief = {};  // confidence of a matcher, above 0; empty: unknown
+  std::span<const double> belief = {};     // confidence of a matcher, above 0; empty: unknown
+  std::span<const float> similarity = {};  // of the descriptors, finite; empty: unknown
 
   std::size_t num_edges() const { return edges.size() / 2; }
   Graph graph() const;
@@ -64,9 +65,16 @@ std::string why_unsupported(int matches, const char* model, int sample_size);
 std::vector<int> first_edges(std::size_t count);
 // The union of two ascending lists.
 std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b);
-// The best `count` edges of each source, ascending. Best by rank, then by the confidence of the
-// matcher, then by place.
-std::vector<int> best_edges(const GraphInput& input, std::size_t count);
+// The joint rank of every edge: the largest of its given rank and of its places in the lists of its
+// two ends. A place counts the edges of the same vertex and source that are at least as good, by
+// similarity (else belief), then by given rank. For a mutual graph this is the given rank; in a
+// one-way list it also tells which of the keypoints that share a nearest neighbour fits it best.
+// Empty if neither ranks nor similarities are known.
+std::vector<int32_t> joint_ranks(const GraphInput& input, const Graph& graph);
+// The best `count` edges of each source, ascending. Best by `rank` (empty: unknown), then by the
+// confidence of the matcher, then by place.
+std::vector<int> best_edges(const GraphInput& input, std::span<const int32_t> rank,
+                            std::size_t count);
 // The `count` edges with the largest priors among those considered, ascending. Ties go to the
 // earlier edge.
 std::vector<int> likeliest_edges(const Levels& levels, std::vector<int> considered,

@@ -82,7 +82,7 @@ class Estimator {
     return manymatch::why_unsolvable(graph, edges, one_to_one, P::kSampleSize);
   }
   Levels levels_with(std::span<const uint8_t> kept, std::span<const double> factor) const {
-    return Levels(graph_, input_.rank, kept, options_.q, options_.uses(kRanksPart), P::kWeakRanks,
+    return Levels(graph_, rank_, kept, options_.q, options_.uses(kRanksPart), P::kWeakRanks,
                   factor);
   }
   Proposals guided_proposals(bool one_to_one) const;
@@ -126,6 +126,7 @@ class Estimator {
   Interrupt& interrupt_;
   const Graph graph_;
   const std::vector<int> sampled_;
+  std::vector<int32_t> rank_;  // joint ranks, for kAuto
   ModelEstimate<Model> out_;
 };
 
@@ -264,7 +265,8 @@ void Estimator<P>::run_paper(Method method) {
 template <Problem P>
 void Estimator<P>::run_auto() {
   const int sources = input_.num_sources();
-  const std::vector<int> considered = best_edges(input_, P::kConsideredEdges);
+  rank_ = joint_ranks(input_, graph_);
+  const std::vector<int> considered = best_edges(input_, rank_, P::kConsideredEdges);
   if (options_.uses(kFilterPart)) {
     if (!input_.kept.empty()) {
       out_.kept.assign(input_.kept.begin(), input_.kept.end());

@@ -454,7 +454,7 @@ def features_of(estimate: Estimate, spare: int, second: Any, apart: float) -> Fl
     """
     pair, kept = estimate._pair, estimate._kept  # noqa: SLF001
     filtered = kept if len(kept) else None
-    level, _ = _core.levels(len(pair.edges), pair.graph.rank, filtered, estimate.options.q)
+    level, _ = _core.levels(len(pair.edges), pair.rank, filtered, estimate.options.q)
     total = np.bincount(level, minlength=_core.NUM_LEVELS)
     found = np.bincount(level[estimate.inliers], minlength=_core.NUM_LEVELS)
     # Levels 0 and 1 are of rank one, level 0 is kept.

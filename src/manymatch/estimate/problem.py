@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import inspect
 import math
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
@@ -152,7 +153,16 @@ class PreparedPair:
         return _core.Pair(
             *(self.x0, self.x1, self.edges, graph.rank, self.proposals, self.eps),
             *(points0, points1, kept, self.parameters, graph.source, graph.prior),
+            similarity=graph.similarity,
         )
+
+    @functools.cached_property
+    def rank(self) -> NDArray[np.int32] | None:
+        """Rank (E,) of every edge from both sides, None if nothing tells it."""
+        g = self.graph
+        if g.rank is None and g.similarity is None:
+            return None
+        return _core.joint_ranks(self.edges, g.rank, g.similarity, g.source, g.prior)
 
     def _filter_points(self) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
         """Points as the motion filter can take them, or None twice if it cannot."""
@@ -346,7 +356,7 @@ class GeometricProblem(Generic[E_co]):
         source = pair.graph.source
         weight = None if source is None or not len(result.trust) else result.trust[source]
         return match_features(
-            *(pair.edges, pair.graph.rank, result.kept, self.errors(pair, result.model)),
+            *(pair.edges, pair.rank, result.kept, self.errors(pair, result.model)),
             *(result.inliers, result.matched, pair.options.q),
             *(self.sample_size, self.dimensions, weight),
         )
