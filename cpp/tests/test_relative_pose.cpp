@@ -340,7 +340,7 @@ void test_comparison(Source& random) {
   FocalPose longer = first;
   longer.f[0] = longer.f[1] = std::exp(0.3);
   CHECK(UnknownFocalProblem::leads_elsewhere(first, longer));
-  CHECK_NEAR(problem.log_prior(longer), 4.0 * -0.5 * 0.36, 1e-9);
+  CHECK_NEAR(problem.log_prior(longer), 16.0 * -2.0 * std::log(1.36), 1e-9);
   FocalPose chosen = first;
   UnknownFocalProblem::note_spread(chosen, {{first, 100.0}, {longer, 84.0}});
   const double share = std::exp(-1.0) / (1.0 + std::exp(-1.0));

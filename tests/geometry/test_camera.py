@@ -150,12 +150,12 @@ def test_bad_skew_names_it(skew):
 def test_unknown_focal_length_has_a_prior_by_the_longer_edge():
     camera = Camera.unknown(768, 1024)
     assert (camera.model, camera.width, camera.height) == ("SIMPLE_PINHOLE", 768, 1024)
-    assert camera.params == (921.6, 383.5, 511.5)
+    assert camera.params == (870.4, 383.5, 511.5)
     assert camera.focal_sigma == 0.5
     assert not camera.known_focal
     assert all(known.known_focal for known in CAMERAS.values())
     assert repr(camera) == (
-        "Camera(SIMPLE_PINHOLE, 768x1024, unknown focal length, about 922 px, cx=383.5, cy=511.5)"
+        "Camera(SIMPLE_PINHOLE, 768x1024, unknown focal length, about 870 px, cx=383.5, cy=511.5)"
     )
     # Nine in ten: the median times exp(1.645 * 0.5) and its inverse.
     assert np.exp(1.645 * camera.focal_sigma) == pytest.approx(2.3, abs=0.03)

@@ -53,7 +53,7 @@ def test_unknown_camera():
     assert found.origin == "found"
     assert found.sentence.startswith("camera0: unknown focal length, ")
     upright = resolve_camera(None, None, (768, 1024), "camera1")
-    assert upright.camera.params == (921.6, 383.5, 511.5)
+    assert upright.camera.params == (870.4, 383.5, 511.5)
 
 
 def test_exif_is_a_narrow_prior(tmp_path):

@@ -24,10 +24,10 @@ from manymatch.geometry.lenses import MODELS
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# Prior of an unknown focal length over the longer edge of the image: log-normal with this median
-# and standard deviation of the logarithm. Phones have 0.67 to 0.78 of the longer edge, lenses of
+# Prior of an unknown focal length over the longer edge of the image: median, and standard deviation
+# of the logarithm. Phones have 0.67 to 0.78 of the longer edge, lenses of
 # 18, 50 and 85 mm (in 35 mm terms) 0.5, 1.4 and 2.4.
-_USUAL_FOCAL, _USUAL_SIGMA = 0.9, 0.5
+_USUAL_FOCAL, _USUAL_SIGMA = 0.85, 0.5
 # Largest standard deviation: two of it are a factor of 400.
 _LARGEST_SIGMA = 3.0
 
@@ -73,8 +73,8 @@ class Camera:
         has no such parameter.
     focal_sigma : float or None
         Standard deviation of the logarithm of a focal length that is not known, whose prior is
-        log-normal around that of `params`: 0.05 is about five per cent. None if it is known. Only
-        for models without distortion.
+        around that of `params`: 0.05 is about five per cent. None if it is known. Only for models
+        without distortion.
 
     Examples
     --------
@@ -124,9 +124,9 @@ class Camera:
         """Make a camera whose focal length is to be found, together with the pose.
 
         The principal point is the centre of the image, and there is no distortion. The prior of
-        the focal length is log-normal around `focal_px`, in pixels, by default 0.9 times the longer
+        the focal length has the median `focal_px`, in pixels, by default 0.85 times the longer
         edge. `sigma` is the standard deviation of its logarithm, by default 0.5: nine in ten
-        cameras have 0.44 to 2.3 times the median.
+        cameras have half to twice the median.
         """
         width, height = integer(width, "width", 1), integer(height, "height", 1)
         focal = _USUAL_FOCAL * max(width, height) if focal_px is None else _focal(focal_px)

@@ -52,6 +52,9 @@ struct ProblemDefaults {
   // Models per round that are polished although they are far from the best model.
   static constexpr std::size_t kOtherPolished = 2;
 
+  // Scale of the noise, in thresholds, by which residuals count in the support of a model, given
+  // the measured one.
+  static double support_scale(double scale) { return scale; }
   // Prior of an edge as the last polish uses it.
   static double polish_prior(double prior) { return prior; }
   // Logarithm of the prior probability of a model, up to a constant.

@@ -255,7 +255,8 @@ class Settlement {
   // and weight_.
   double bound_of_measured() {
     const Graph& graph = problem_.graph();
-    const double peak = std::log(law().peak(scale_) / chance_), slope = 0.5 / (scale_ * scale_);
+    const double scale = P::support_scale(scale_);
+    const double peak = std::log(law().peak(scale) / chance_), slope = 0.5 / (scale * scale);
     std::fill(mask_.begin(), mask_.end(), 0);
     double bound = 0.0;
     for (std::size_t e = 0; e < graph.num_edges(); ++e) {

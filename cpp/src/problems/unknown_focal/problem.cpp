@@ -23,18 +23,15 @@ constexpr double kLogisticDeviation = 1.8137993642342178;
 constexpr double kNear = 0.3, kNearer = 0.1;
 // Focal lengths whose logarithms differ by more than this can lead to different optima.
 constexpr double kStartsApart = 0.1;
-// Weights of the log-prior in the choice among optima, and in a refinement. Edges are not
-// independent, so one of two equally good optima can have several nats more support than the other;
-// the prior needs weight against that. In a refinement it should only fix what the edges leave
-// open.
-constexpr double kSupportWeight = 4.0, kRefineWeight = 0.1;
+// Edges are not independent: this many nats of support make a model e times as likely (the same as
+// for alternatives in estimator.h). So the log-prior has this weight beside the support.
+constexpr double kNatsPerOdds = 16.0;
+// Weight of the log-prior in a refinement, where it should only fix what the edges leave open.
+constexpr double kRefineWeight = 0.1;
 // The optical axes of two cameras that see the same things seldom differ by more than the field of
 // view minus 20 degrees; each degree beyond costs a nat (both numbers are in radians). Without
 // this, models with long focal lengths and cameras far around the scene explain nearly everything.
 constexpr double kOverlap = 0.34906585, kNatsPerRadian = 57.29578;
-// Nats of support that make a model e times as likely in the spread of the focal lengths (the same
-// as for alternatives in estimator.h).
-constexpr double kNatsPerOdds = 16.0;
 // Largest loss: that of poses that differ by 10 degrees or more, in radians.
 constexpr double kMostLoss = 0.17453293;
 // Held focal lengths span this many standard deviations of the prior to either side. A model loses
@@ -128,7 +125,7 @@ double FocalPriors::log_density(const FocalPose& model) const {
   for (int side = 0; side < (shared ? 1 : 2); ++side) {
     if (!unknown(side)) continue;
     const double z = (std::log(model.f[side]) - log_median[side]) / sigma[side];
-    sum -= 0.5 * z * z;
+    sum -= 2.0 * std::log1p(z * z);
   }
   return sum;
 }
@@ -275,7 +272,7 @@ UnknownFocalProblem::UnknownFocalProblem(const Graph& graph, const FocalPoints& 
 }
 
 double UnknownFocalProblem::log_prior(const FocalPose& model) const {
-  return kSupportWeight * priors_.log_density(model) + log_overlap(model);
+  return kNatsPerOdds * priors_.log_density(model) + log_overlap(model);
 }
 
 double UnknownFocalProblem::log_overlap(const FocalPose& model) const {
@@ -286,7 +283,7 @@ double UnknownFocalProblem::log_overlap(const FocalPose& model) const {
   return -kNatsPerRadian * std::max(0.0, between - std::max(field - kOverlap, 0.0));
 }
 
-double UnknownFocalProblem::log_probability(double support) { return support / kSupportWeight; }
+double UnknownFocalProblem::log_probability(double support) { return support / kNatsPerOdds; }
 
 void UnknownFocalProblem::draw(std::span<const int> sample, double* f) const {
   uint64_t key = 0;

@@ -25,14 +25,16 @@ struct FocalPose {
   double spread[2] = {0.0, 0.0};
 };
 
-// Log-normal priors of the focal lengths. A standard deviation of 0 means that the focal length is
-// known. If `shared`, both are unknown and equal, and the first prior holds for both.
+// Priors of the logarithms of the focal lengths. A standard deviation of 0 means that the focal
+// length is known. If `shared`, both are unknown and equal, and the first prior holds for both.
 struct FocalPriors {
   double log_median[2], sigma[2];
   bool shared;
 
   bool unknown(int side) const { return sigma[side] > 0.0; }
-  // Log-density relative to the density at the medians.
+  // Log-density relative to the density at the medians: Student's t with three degrees of freedom.
+  // Most cameras are closer to the median than a normal law of that deviation says, few much
+  // farther.
   double log_density(const FocalPose& model) const;
 };
 
@@ -85,6 +87,13 @@ class UnknownFocalProblem : public PointProblem<UnknownFocalProblem> {
   static constexpr int kSettleRounds = 4, kWideRounds = 2;
   static constexpr std::size_t kOtherPolished = 8;
   static FocalPoints data_near(const FocalPoints& points, const FocalPose& model, int round);
+  // A wrong edge is more often an inlier of the best model if the focal length is free: models can
+  // bend towards wrong edges. So an edge needs more to count, and large residuals count less.
+  static constexpr double kWrongInliers = 3.0, kMostSupportScale = 0.6;
+  static double chance_of_wrong_inlier(std::span<const double>, double delta) {
+    return kWrongInliers * delta;
+  }
+  static double support_scale(double scale) { return std::min(scale, kMostSupportScale); }
   // Share of the samples whose focal length is close enough to the right one.
   static constexpr double kSampleChance = 0.25;
   // Edges often hardly determine the focal length, and the model with the most support is then at
