@@ -15,10 +15,10 @@ from hypothesis.extra.numpy import arrays
 import manymatch
 from manymatch import _core, pose_error_deg
 from manymatch._validate import METHODS
-from manymatch.estimate import confidence
+from manymatch.estimate import confidence, words
 from manymatch.estimate.confidence import Rival, assess
 from manymatch.estimate.relative_pose import RELATIVE_POSE
-from manymatch.estimate.uncertainty import Covariance, Planarity, planar_twin
+from manymatch.estimate.uncertainty import Covariance, HeldPose, Planarity, planar_twin
 from manymatch.estimate.words import angle
 from manymatch_lab.datasets.synthetic import (
     EASY,
@@ -29,6 +29,7 @@ from manymatch_lab.datasets.synthetic import (
     rotation_matrix,
 )
 from tests.oracles.problems import K
+from tests.support.two_motions import two_motions
 
 OPTIONS = manymatch.Options(min_iterations=500, max_iterations=3000)
 
@@ -247,7 +248,7 @@ def evidence_of(numbers, inliers, total, pool):
     """Features one after the other, from counts."""
     places, matches, second_matches, apart = numbers
     agreement, support, second = pool
-    share = second_matches / matches
+    share = min(second_matches / matches, 1)
     rank_one = sum(inliers[:2])
     return [
         math.log(max(places - 5, 1)),
@@ -293,7 +294,7 @@ def test_every_feature_speaks_for_the_pose():
     assert len(known.features) + 1 == len(coefficients)
 
 
-@given(arrays(np.float64, 8, elements=st.floats(-4, 4)), st.integers(0, 7), st.floats(0, 3))
+@given(arrays(np.float64, 10, elements=st.floats(-4, 4)), st.integers(0, 9), st.floats(0, 3))
 def test_more_evidence_is_a_larger_probability(features, index, more):
     raised = features.copy()
     raised[index] += more
@@ -313,13 +314,17 @@ def test_a_larger_deviation_is_less_accurate(rotation, translation, factor):
     assert accurate(rotation, math.inf) == 0
 
 
-def test_the_accuracy_is_that_of_normal_errors():
+@pytest.mark.parametrize("shift", [0.0, 2.0])
+def test_the_accuracy_is_that_of_errors_with_heavy_tails(shift):
     rng = np.random.default_rng(0)
-    deviation = 3.0
+    deviation, tail = 3.0, confidence._ERROR_TAIL
     errors = rng.normal(0, deviation / math.sqrt(2), (100_000, 2))
+    errors /= np.sqrt(rng.gamma(tail, 1.0 / tail, (100_000, 1)))
+    errors[:, 0] += shift
     expected = np.mean(np.linalg.norm(errors, axis=1) < 5)
     spread = Covariance(np.eye(5), np.eye(3)[:2], 1.0, 1e-9, math.radians(deviation))
-    assert confidence.accuracy(spread) == pytest.approx(expected, abs=0.005)
+    held = [HeldPose(1.0, spread, 0.0, math.radians(shift))]
+    assert confidence.accuracy(spread, held) == pytest.approx(expected, abs=0.005)
 
 
 @pytest.mark.statistics
@@ -361,7 +366,8 @@ def test_the_second_search_costs_at_most_half_of_the_first(monkeypatch):
             scene.graph, scene.camera0, scene.camera1, options=options
         )
         assess(estimate)
-        first, second = searches
+        first, second, third = searches
+        assert third[2].iterations == min(300, limit // 2)
         assert second[0] == "auto"
         assert second[2].iterations == min(500, limit // 2)
         assert second[1].pool_size == 10
@@ -545,3 +551,52 @@ def test_direction_at_little_parallax_is_open_while_the_rotation_is_known():
         assert sure.translation.probability < sure.rotation.probability
         error = np.degrees(np.arccos(np.clip(estimate.pose.t @ scene.pose.t, -1, 1)))
         assert sure.verdict != "solved" or error < 5.0
+
+
+# Two motions
+
+
+def solve_motions(background, moving, seed, **settings):
+    scene = two_motions(background, moving, seed)
+    estimate, sure = solve(scene.graph, options=OPTIONS.replace(seed=seed, **settings))
+    return scene, estimate, sure
+
+
+@pytest.mark.parametrize(("background", "moving"), [(120, 80), (100, 100), (60, 140)])
+def test_an_object_that_turns_is_said_to_be_another_motion(background, moving):
+    for seed in range(5):
+        scene, estimate, sure = solve_motions(background, moving, seed)
+        other = sure.other_motion
+        assert other is not None
+        assert (
+            f"; another motion with {other.cardinality} matches may be the camera's" in sure.reason
+        )
+        assert other.cardinality > 0.5 * min(background, moving)
+        assert not {*estimate.matches[:, 0]} & {*other.matches[:, 0]}
+        # One of the two is the background's, the other one the object's.
+        for pose in scene.poses:
+            errors = [
+                pose_error_deg(found, pose.R, pose.t) for found in (estimate.pose, other.model)
+            ]
+            assert min(errors) < 10.0
+        assert sure.verdict != "solved"
+        share = other.cardinality / (other.cardinality + len(estimate.matches))
+        assert sure.pose_probability <= 1.0 - 0.9 * share
+        assert sure.rotation.probability <= 1.0 - 0.9 * share
+        record = plain(sure.to_dict())["other_motion"]
+        assert record["matches"] == other.cardinality
+        assert record["pose"]["R"] == other.model.R.tolist()
+
+
+def test_equal_motions_are_ambiguous_and_listed():
+    scene, estimate, sure = solve_motions(100, 100, 1)
+    assert sure.verdict == "ambiguous"
+    said = words.estimate_sentences(estimate, scene.graph, sure)
+    assert any(sentence.startswith("Or camera 1 is ") for sentence in said)
+
+
+def test_a_static_scene_has_one_motion():
+    for seed in range(8):
+        for config in (EASY, ORDERING):
+            assert solve_scene(config, seed)[2].other_motion is None
+        assert solve_motions(200, 0, seed)[2].other_motion is None

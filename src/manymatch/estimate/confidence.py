@@ -18,8 +18,12 @@ from manymatch import _core
 from manymatch._validate import FloatArray, count, read_only, refusal
 from manymatch.estimate.homography import HomographyEstimate, estimate_homography
 from manymatch.estimate.many import PROBLEMS
-from manymatch.estimate.relative_pose import RelativePoseEstimate, sampson_distances
-from manymatch.estimate.result import Estimate, PoseEstimate, plain
+from manymatch.estimate.relative_pose import (
+    RELATIVE_POSE,
+    RelativePoseEstimate,
+    sampson_distances,
+)
+from manymatch.estimate.result import Alternative, Estimate, PoseEstimate, plain
 from manymatch.estimate.uncertainty import (
     Covariance,
     HeldPose,
@@ -30,6 +34,7 @@ from manymatch.estimate.uncertainty import (
     pose_covariance,
 )
 from manymatch.estimate.words import (
+    NOTHING,
     RELIABLE,
     angle,
     confidence_rows,
@@ -43,7 +48,7 @@ from manymatch.options import AUTO, THRESHOLDS_PX, core_options, num_threads
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from manymatch.estimate.problem import GeometricProblem
+    from manymatch.estimate.problem import GeometricProblem, PreparedPair
 
 Verdict: TypeAlias = Literal[
     "solved", "likely", "uncertain", "ambiguous", "degenerate", "planar", "no match", "failed"
@@ -52,11 +57,11 @@ Verdict: TypeAlias = Literal[
 # A pose is right if rotation and direction of translation are off by less than this.
 ERROR_LIMIT_DEG = 5.0
 # Least probabilities of the verdicts "likely" and "solved".
-LIKELY, SOLVED = 0.65, 0.9
+LIKELY, SOLVED = 0.5, 0.9
 # If the geometry is right with a smaller probability than this, the verdict is "no match".
 NO_MATCH = 0.2
 # Least probability of all other poses, beside the chosen one, for the verdict "ambiguous".
-AMBIGUOUS = 1.0 - LIKELY
+AMBIGUOUS = 0.35
 # The matches determine a pose if its error is below the limit with at least this probability.
 DETERMINED = LIKELY
 # Share of the matches that a rotation has to explain for the pose to count as degenerate.
@@ -70,11 +75,22 @@ LITTLE_PARALLAX_DEG = 5.0
 # Most iterations and most refined seeds of the second search, which also has at most half of the
 # iterations of the estimate. A longer one tells less: it ends in the same wrong optimum.
 SECOND_ITERATIONS, SECOND_POOL = 500, 10
+# The same of the search for another motion. Candidates within this many thresholds of the chosen
+# pose are left out, wrong ones are counted between two distances in thresholds. There is a motion
+# if rank-one candidates exceed chance by this many deviations, with this scale of the log-odds: 10
+# is exceeded by 1 % of the right poses of static scenes and by all pairs with two motions.
+OTHER_ITERATIONS, OTHER_POOL, OTHER_AWAY, OTHER_RING = 300, 5, 3.0, (2.0, 5.0)
+OTHER_EXCESS, OTHER_EXCESS_SCALE = 10.0, 1.5
+# Shape of the tails of errors in units of their claimed deviations: half the degrees of freedom of
+# Student's distribution. With a normal one 5° are promised too often (docs/confidence.md).
+_ERROR_TAIL = 2.0
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches,
 # and its log-odds rise by one for each further share of the second number.
 _EVEN_SHARE, _SHARE_SCALE = 0.93, 0.03
-# Nats of support that say nothing.
-_FEW_NATS = 5.0
+# Nats of support, and deviations of another motion, that say nothing.
+_FEW_NATS, _FEW_DEVIATIONS = 5.0, 3.0
+# Neighbours of a match that are looked at, of how many matches, and what is added to shares.
+_NEIGHBOURS, _MOST_NEIGHBOURS, _LEAST_SHARE = 6, 200, 0.05
 # Poses that differ by this many degrees count half as one.
 _SAME_DEG = 3.0
 _STREAM = 0x6D61746368
@@ -110,7 +126,7 @@ class Confidence:
     Attributes
     ----------
     verdict : str
-        "solved" and "likely": right with a probability of at least 0.9 and 0.65; at most "likely"
+        "solved" and "likely": right with a probability of at least 0.9 and 0.5; at most "likely"
         where the images do not determine an unknown focal length. "ambiguous": a
         second pose explains the matches nearly as well. "degenerate": the geometry is right, but
         the matches leave the rotation, the direction of translation or both open; `rotation` and
@@ -133,6 +149,9 @@ class Confidence:
         translation (of the centre of an absolute pose) alone; None for problems without a pose.
     alternative_probabilities : tuple of float
         The same for each of `Estimate.alternatives`.
+    other_motion : Alternative or None
+        A second motion, of other keypoints than those matched, as of an object that turns in front
+        of a background; its probability is that it is the camera's motion. For relative poses.
     homography : (3, 3) float64 ndarray or None
         If the verdict is "planar": the map between pixels, ``x1 ~ H x0`` with ``H[2, 2] = 1``.
     parallax_deg, low_parallax : float and bool
@@ -176,6 +195,7 @@ class Confidence:
     rotation: PartConfidence | None = None
     translation: PartConfidence | None = None
     alternative_probabilities: tuple[float, ...] = ()
+    other_motion: Alternative | None = None
     homography: FloatArray | None = None
 
     def __str__(self) -> str:
@@ -198,6 +218,12 @@ class Confidence:
         as the columns of tables are called.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.other_motion is not None:
+            fields["other_motion"] = {
+                "pose": self.other_motion.model,
+                "probability": self.other_motion.probability,
+                "matches": self.other_motion.cardinality,
+            }
         for name in _PARTS:
             part = fields[name]
             if part is not None:
@@ -232,6 +258,9 @@ def assess(estimate: Estimate) -> Confidence:
         raise refusal("estimate", "an Estimate", estimate)
     known = evidence(estimate)
     verdict, reason = _judge(estimate, known)
+    if known.motion is not None and verdict not in NOTHING:
+        matches = count(known.motion.cardinality, "match", "matches")
+        reason = f"{reason[:-1]}; another motion with {matches} may be the camera's."
     homography = None
     if verdict not in (*RELIABLE, "failed") and (plane := _homography(estimate, known)) is not None:
         homography, matches = plane.homography, count(len(plane.matches), "match", "matches")
@@ -259,6 +288,7 @@ def assess(estimate: Estimate) -> Confidence:
         alternative_probabilities=tuple(
             known.geometry * known.accurate * other.probability for other in estimate.alternatives
         ),
+        other_motion=known.motion,
         homography=homography,
     )
 
@@ -275,6 +305,11 @@ class Rival(NamedTuple):
     any: float = 0.0
     turned: float = 0.0
     moved: float = 0.0
+
+    def beside(self, motion: float) -> Rival:
+        """Add another motion with this probability, which differs in both."""
+        others = (1.0 - (1.0 - other) * (1.0 - motion) for other in self[2:])
+        return Rival(self.probability, self.apart_deg, *others)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -294,6 +329,7 @@ class Evidence:
     rival: Rival
     accurate: float
     parts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    motion: Alternative | None = None
 
     @property
     def geometry(self) -> float:
@@ -337,13 +373,19 @@ def evidence(estimate: Estimate) -> Evidence:
     problem = PROBLEMS[estimate.problem].of(pair)
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
     second = second_search(estimate)
+    motion = None
     if isinstance(estimate, RelativePoseEstimate):
         shape, spread, rival, accurate, apart, parts = _pose_evidence(estimate, x0, x1, second)
+        excess, motion = other_motion(estimate)
+        rival = rival if motion is None else rival.beside(motion.probability)
+        own = [-math.log1p(excess / _FEW_DEVIATIONS), neighbour_agreement(x0, x1)]
     else:
         shape, spread, rival, accurate, apart, parts = _model_evidence(estimate, problem, second)
+        own = []
     features = features_of(estimate, len(x0) - problem.sample_size, second, apart)
+    features = np.concatenate([features, own])
     odds = -math.inf if len(x0) <= problem.sample_size else geometry_odds(problem, features)
-    return Evidence(len(x0), shape, spread, features, odds, rival, accurate, parts)
+    return Evidence(len(x0), shape, spread, features, odds, rival, accurate, parts, motion)
 
 
 def geometry_odds(problem: GeometricProblem[Any], features: FloatArray) -> float:
@@ -423,16 +465,22 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
 
 def second_search(estimate: Estimate) -> Any:
     """Search once more with other samples, for a part of the iterations and without the polish."""
-    pair, kept = estimate._pair, estimate._kept  # noqa: SLF001
-    options = pair.options
-    iterations = max(1, min(SECOND_ITERATIONS, estimate.iterations // 2))
+    pair = estimate._pair  # noqa: SLF001
+    return _search(estimate, pair, slice(None), SECOND_ITERATIONS, SECOND_POOL)
+
+
+def _search(estimate: Estimate, pair: PreparedPair, edges: Any, iterations: int, pool: int) -> Any:
+    """Search on a pair that has some edges of the estimate's, with at most half of its effort."""
+    options, kept = pair.options, estimate._kept  # noqa: SLF001
+    kept = kept[edges] if len(kept) else kept
+    iterations = max(1, min(iterations, estimate.iterations // 2))
     state = np.random.SeedSequence([options.seed, _STREAM]).generate_state(1, np.uint64)
     if options.threshold_px == AUTO:
         options = options.replace(threshold_px=estimate.length("threshold"))
     settings = options.replace(
         min_iterations=iterations,
         max_iterations=iterations,
-        pool_size=min(options.pool_size, SECOND_POOL),
+        pool_size=min(options.pool_size, pool),
         seed=int(state[0]),
         disable=(*options.disable, "polish", "residuals"),
     )
@@ -441,6 +489,75 @@ def second_search(estimate: Estimate) -> Any:
     solver = getattr(_core, PROBLEMS[estimate.problem].of(pair).core)
     threads = num_threads(options.threads)
     return solver(given, estimate.method, [core_options(settings)], threads)[0]
+
+
+def other_motion(estimate: RelativePoseEstimate) -> tuple[float, Alternative | None]:
+    """Search for a second motion among the keypoints that the chosen pose does not match.
+
+    Returns the motion if there clearly is one, and how far the rank-one candidates that agree with
+    the best pose exceed chance, in standard deviations; the less, the clearer the motion. The
+    motion's probability is that it is the camera's, where every match counts alike. Candidates
+    near the chosen pose, which may be true matches with more noise, are left out.
+    """
+    pair, pose = estimate._pair, cast("RelativePose", estimate.pose)  # noqa: SLF001
+    free = np.ones(len(pair.edges), dtype=np.bool_)
+    for side, points in enumerate((pair.x0, pair.x1)):
+        used = np.zeros(len(points), dtype=np.bool_)
+        used[estimate.matches[:, side]] = True
+        free &= ~used[pair.edges[:, side]]
+    # Points at infinity are as often behind the cameras as in front.
+    free &= _core.sampson(*pair.ends(), pose.R, pose.t)[0] > (OTHER_AWAY * pair.eps) ** 2
+    rest = np.flatnonzero(free)
+    if not len(rest):
+        return 0.0, None
+    part = pair.changed(
+        graph=pair.graph.filter(free), edges=np.ascontiguousarray(pair.edges[rest]), proposals=None
+    )
+    found = _search(estimate, part, rest, OTHER_ITERATIONS, OTHER_POOL)
+    if not found.success or max(angles_deg(found.model[0], found.model[1], pose)) < ERROR_LIMIT_DEG:
+        return 0.0, None
+    rank = pair.graph.rank
+    first = np.ones(len(rest), dtype=np.bool_) if rank is None else rank[rest] == 1
+    distance = sampson_distances(part, *found.model[:2]) / pair.eps
+    ring = first & (distance > OTHER_RING[0]) & (distance < OTHER_RING[1])
+    chance = np.count_nonzero(ring) / (OTHER_RING[1] - OTHER_RING[0])
+    agree = np.count_nonzero(first[found.matched]) - RELATIVE_POSE.sample_size
+    excess = max(agree - chance, 0.0) / math.sqrt(chance + 1.0)
+    clear = logistic((excess - OTHER_EXCESS) / OTHER_EXCESS_SCALE)
+    excess *= 1.0 - clear
+    if clear < 0.5:
+        return excess, None
+    size = len(found.matched)
+    motion = Alternative(
+        RelativePose(*found.model[:2]),
+        clear * size / (size + len(estimate.matches)),
+        size,
+        read_only(pair.graph.edges[rest[found.matched]]),
+        math.nan,
+    )
+    return excess, motion
+
+
+def neighbour_agreement(x0: FloatArray, x1: FloatArray) -> float:
+    """Log-odds that neighbours of a match in image 0 are its neighbours in image 1, beyond chance.
+
+    A pose sees only how far matches are from their epipolar lines; wrong ones are scattered along
+    them. Of many matches x0, x1 (M, 2) some are looked at.
+    """
+    some = np.linspace(0, len(x0) - 1, min(len(x0), _MOST_NEIGHBOURS)).astype(np.int64)
+    if len(some) <= 2 * _NEIGHBOURS:
+        return math.log(_LEAST_SHARE / (1.0 + _LEAST_SHARE))
+    squared = []
+    for points in (x0[some], x1[some]):
+        length = np.sum(points**2, axis=1)
+        squared.append(length[:, None] + length - 2.0 * points @ points.T)
+    # Each match is the nearest to itself.
+    near = np.argpartition(squared[0], _NEIGHBOURS, axis=1)[:, : _NEIGHBOURS + 1]
+    reach = np.partition(squared[1], 2 * _NEIGHBOURS, axis=1)[:, 2 * _NEIGHBOURS, None]
+    both = np.count_nonzero(np.take_along_axis(squared[1], near, axis=1) <= reach, axis=1) - 1
+    chance = 2 * _NEIGHBOURS / len(some)
+    share = max((float(both.mean()) / _NEIGHBOURS - chance) / (1.0 - chance), 0.0)
+    return math.log((share + _LEAST_SHARE) / (1.0 - share + _LEAST_SHARE))
 
 
 def features_of(estimate: Estimate, spare: int, second: Any, apart: float) -> FloatArray:
@@ -460,6 +577,7 @@ def features_of(estimate: Estimate, spare: int, second: Any, apart: float) -> Fl
     # Levels 0 and 1 are of rank one, level 0 is kept.
     agree = float(found[:2].sum())
     share = second.cardinality / max(estimate.cardinality, 1) if second.success else 0.0
+    share = min(share, 1.0)
     pool = [0.0, 0.0]
     if math.isfinite(estimate.support):
         agreement, other = estimate._pool_agreement, max(estimate._second_support, 0.0)  # noqa: SLF001
@@ -527,15 +645,19 @@ def accuracy(
 
 
 def _below_limit(deviation: float, limit: float = 1.0, shift: float = 0.0) -> float:
-    """Probability that an error with two dimensions, whose mean is a shift, is below the limit."""
-    scale = max(deviation / limit, 1e-6)
+    """Probability that an error with two dimensions, whose mean is a shift, is below the limit.
+
+    Errors are Student's: their variance is known only by its order of magnitude, as what is wrong
+    with cameras, lenses and matches is not in the covariance.
+    """
+    scale = max(deviation / limit, 1e-6) * math.sqrt(_ERROR_TAIL)
     if shift == 0.0:
-        return -math.expm1(-1.0 / scale**2)
+        return float(1.0 - (1.0 + scale**-2) ** -_ERROR_TAIL)
     # By the direction of the deviation: from where to where the sum is below the limit.
     along = (shift / limit) * np.cos(np.linspace(0.0, math.pi, 65)[1::2])
     inside = 1.0 - (shift / limit) ** 2 + along**2
     ends = (sign * np.sqrt(np.maximum(inside, 0.0)) - along for sign in (-1.0, 1.0))
-    near, far = (np.exp(-((np.maximum(end, 0.0) / scale) ** 2)) for end in ends)
+    near, far = ((1.0 + (np.maximum(end, 0.0) / scale) ** 2) ** -_ERROR_TAIL for end in ends)
     return float(np.mean(np.where(inside > 0.0, near - far, 0.0)))
 
 
@@ -572,7 +694,10 @@ def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
     agree = f"{count(len(estimate.matches), 'match', 'matches')} agree on one {noun}"
     if known.geometry < NO_MATCH:
         return "no match", f"{agree}, no more than chance would give."
+    sure = f"right ({problem.limit}) with probability {probability_text(known.right)}"
     if known.geometry >= LIKELY:
+        if known.motion is not None and known.motion.probability >= AMBIGUOUS:
+            return "ambiguous", f"{agree}, which is only {sure}."
         if pose and (pose.low_parallax or known.shape.rotation >= DEGENERATE_SHARE):
             return "degenerate", _determined(known.spread, pose.parallax_deg)
         if known.accurate < DETERMINED:
@@ -582,10 +707,9 @@ def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
             which = f", {angle(other.apart_deg)} away," if pose else ""
             theirs = probability_text(known.geometry * known.accurate * other.probability)
             return "ambiguous", (
-                f"The matches fit more than one {noun}: this one is right ({problem.limit}) with "
-                f"probability {probability_text(known.right)}, another{which} with {theirs}."
+                f"The matches fit more than one {noun}: this one is {sure}, another{which} with "
+                f"{theirs}."
             )
-    sure = f"right ({problem.limit}) with probability {probability_text(known.right)}"
     if known.right < LIKELY:
         return "uncertain", f"{agree}, which is only {sure}."
     if isinstance(estimate, PoseEstimate) and estimate.focal_vague:

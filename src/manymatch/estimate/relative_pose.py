@@ -358,7 +358,7 @@ RELATIVE_POSE = GeometricProblem(
     parameters=5,
     dimensions=1,
     match_coefficients=(1.651, -0.820, 1.074, 1.994, 0.724, 0.786),
-    model_coefficients=(3.692, 2.628, 3.352, 1.629, 1.897, 0.705, 1.719, 0.748, 1.480),
+    model_coefficients=(7.986, 0.0, 2.665, 2.424, 0.0, 1.580, 0.0, 0.0, 0.0, 0.118, 1.047),
     own=_own,
     variant={"core": "estimate_unknown_focal"},
 )

@@ -271,6 +271,8 @@ def estimate_sentences(
         problem = PROBLEMS[estimate.problem]
         both = zip(estimate.alternatives, confidence.alternative_probabilities, strict=True)
         said += [_alternative_sentence(*other, problem) for other in both]
+        if (motion := confidence.other_motion) is not None:
+            said.append(_alternative_sentence(motion, motion.probability, problem))
     if not nothing:
         inliers = count(estimate.num_inliers, "inlier")
         numbers += [inliers, matches_text(estimate, confidence)]

@@ -427,6 +427,8 @@ def trusted(estimate: Estimate, confidence: Confidence) -> bool:
     """
     if confidence.verdict != "ambiguous":
         return confidence.verdict in (*RELIABLE, "degenerate", "planar")
+    if confidence.other_motion is not None:
+        return False
     own = set(map(tuple, estimate.matches.tolist()))
     return all(
         len(own.intersection(map(tuple, other.matches.tolist()))) >= _SAME_MATCHES * len(own)
