@@ -107,3 +107,19 @@ def test_real_images(pair):
     middle = np.array([size * f for f in (0.3, 0.5, 0.7)])
     off = np.linalg.norm(mapped(estimate.homography, middle) - mapped(truth, middle), axis=1)
     assert off.max() < 3.0
+
+
+def test_exact_points_in_one_place_do_not_outweigh_the_others():
+    """Two thirds of the points are exact and close together; the corners are far from them."""
+    corners = np.array([[0, 0, 1], [1000, 0, 1], [1000, 800, 1], [0, 800, 1]], float)
+    errors = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        near, far = rng.normal([500, 400], 60, (300, 2)), rng.uniform(0, [1000, 800], (150, 2))
+        noise = np.concatenate([rng.normal(0, 0.1, (300, 2)), rng.uniform(-2, 2, (150, 2))])
+        points = np.concatenate([near, far])
+        graph = manymatch.AssociationGraph.from_matches(points, points + noise)
+        found = manymatch.estimate_homography(graph, threshold_px=3.0, seed=seed)
+        mapped = corners @ found.homography.T
+        errors.append(np.linalg.norm(mapped[:, :2] / mapped[:, 2:] - corners[:, :2], axis=1).mean())
+    assert np.mean(errors) < 0.65

@@ -52,6 +52,10 @@ struct ProblemDefaults {
   // Models per round that are polished although they are far from the best model.
   static constexpr std::size_t kOtherPolished = 2;
 
+  // Whether a polish looks only as far as the noise of the pair reaches. If false, it uses
+  // kPolishReach and kPolishScale for every pair.
+  static constexpr bool kPolishByNoise = true;
+
   // Scale of the noise, in thresholds, by which residuals count in the support of a model, given
   // the measured one.
   static double support_scale(double scale) { return scale; }

@@ -223,10 +223,12 @@ class Settlement {
   // Scale of Cauchy's loss: the noise of the keypoints, within bounds.
   double polish_scale() const {
     const double most = std::min(most_scale_, P::kPolishScale);
+    if constexpr (!P::kPolishByNoise) return most;
     return std::clamp(noise_.scale, kLeastScale * most_scale_, most);
   }
 
   double reach() const {
+    if constexpr (!P::kPolishByNoise) return P::kPolishReach;
     return std::clamp(kPolishDeviations * scale_, kLeastPolishReach, P::kPolishReach);
   }
 

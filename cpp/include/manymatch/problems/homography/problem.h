@@ -68,6 +68,8 @@ class HomographyProblem : public PointProblem<HomographyProblem> {
   // The threshold is about three standard deviations of the noise.
   static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 2;
+  // A scene is only nearly a plane. A narrow polish fits its flattest part and is off elsewhere.
+  static constexpr bool kPolishByNoise = false;
   static bool same(const Homography& a, const Homography& b);
   static bool apart(const Homography& a, const Homography& b) { return !same(a, b); }
   struct Workspace {
