@@ -31,6 +31,7 @@ from benchmarks.accuracy import protocol
 from manymatch import pose_error_deg
 from manymatch.associate.candidates import Association
 from manymatch.estimate.confidence import ERROR_LIMIT_DEG, Confidence, Verdict, assess
+from manymatch.geometry.pose import rotation_error_deg, translation_error_deg
 from manymatch.io.pairs import read_pairs
 from manymatch.matcher.matcher import Matcher
 from manymatch_lab.datasets.synthetic import (
@@ -290,7 +291,11 @@ def measure_real(method: str, folder: Path, tick: Callable[[str], None]) -> list
             estimate, sure = solve(method, graph, pair.camera0, pair.camera1, pair.seed_index)
             error = pose_error_deg(estimate.pose, pair.R, pair.t)
             name = {"representation": folder.name, "set": source.name}
-            records.append({**name, "error_deg": error, **sure.to_dict()})
+            parts = {}
+            if estimate.pose is not None:
+                parts["rotation_error_deg"] = rotation_error_deg(estimate.pose.R, pair.R)
+                parts["translation_error_deg"] = translation_error_deg(estimate.pose.t, pair.t)
+            records.append({**name, "error_deg": error, **parts, **sure.to_dict()})
         tick(f"real: {folder.name} {source.name}")
     return records
 
@@ -375,10 +380,12 @@ def deviation_table(records: Iterable[dict[str, Any]]) -> Table:
     return Table(f"{title}, solved and likely real pairs", header, table_rows)
 
 
-def reliability(entries: list[dict[str, Any]]) -> list[tuple[float, int, int]]:
+def reliability(
+    entries: list[dict[str, Any]], said: str = "pose_probability", error: str = "error_deg"
+) -> list[tuple[float, int, int]]:
     """Mean probability, right poses and poses of every bin that is not empty."""
-    p = np.array([e["pose_probability"] for e in entries])
-    right = np.array([e["error_deg"] < ERROR_LIMIT_DEG for e in entries])
+    p = np.array([e[said] for e in entries])
+    right = np.array([e[error] < ERROR_LIMIT_DEG for e in entries])
     place = np.clip(np.digitize(p, BINS) - 1, 0, len(BINS) - 2)
     return [
         (float(p[place == k].mean()), int(right[place == k].sum()), int(np.sum(place == k)))
@@ -392,7 +399,13 @@ def reliability_table(groups: dict[str, list[dict[str, Any]]]) -> Table:
     for name, entries in groups.items():
         for mean, right, number in reliability(entries):
             table_rows.append([name, f"{mean:.2f}", str(number), wilson(right, number)])
-    header = ["pairs", "mean pose probability", "number", "right, %"]
+        for part in ("rotation", "translation"):
+            known = [e for e in entries if f"{part}_error_deg" in e]
+            of_part = f"{part}_probability", f"{part}_error_deg"
+            for mean, right, number in reliability(known, *of_part) if known else []:
+                cells = [f"{name}, {part}", f"{mean:.2f}", str(number), wilson(right, number)]
+                table_rows.append(cells)
+    header = ["pairs", "mean probability", "number", "right, %"]
     return Table("Reliability of the pose probability", header, table_rows)
 
 

@@ -62,6 +62,8 @@ LIKELY, SOLVED = 0.5, 0.9
 NO_MATCH = 0.2
 # Least probability of all other poses, beside the chosen one, for the verdict "ambiguous".
 AMBIGUOUS = 0.35
+# The same of another motion: which of two motions is the camera's cannot be seen.
+AMBIGUOUS_MOTION = 0.2
 # The matches determine a pose if its error is below the limit with at least this probability.
 DETERMINED = LIKELY
 # Share of the matches that a rotation has to explain for the pose to count as degenerate.
@@ -696,7 +698,7 @@ def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
         return "no match", f"{agree}, no more than chance would give."
     sure = f"right ({problem.limit}) with probability {probability_text(known.right)}"
     if known.geometry >= LIKELY:
-        if known.motion is not None and known.motion.probability >= AMBIGUOUS:
+        if known.motion is not None and known.motion.probability >= AMBIGUOUS_MOTION:
             return "ambiguous", f"{agree}, which is only {sure}."
         if pose and (pose.low_parallax or known.shape.rotation >= DEGENERATE_SHARE):
             return "degenerate", _determined(known.spread, pose.parallax_deg)
