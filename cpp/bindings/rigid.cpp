@@ -79,11 +79,37 @@ void bind_transform(nb::module_& m, const char* class_name, const std::string& n
         "The transform of each sample of three correspondences that has one: (sample, transform).");
 }
 
+// The overlap of two clouds under each of the transforms (M, 4, 4).
+Out<double> cloud_overlap(const Table& x0, const Table& x1, double least_radius,
+                          const In<double, nb::shape<-1, 4, 4>>& transforms) {
+  check_dimension("x0", x0.shape(1), 3);
+  check_dimension("x1", x1.shape(1), 3);
+  const CloudOverlap overlap(view_of(x0), view_of(x1), least_radius);
+  std::vector<double> shares;
+  for (std::size_t k = 0; overlap.known() && k < transforms.shape(0); ++k) {
+    TransformNumbers transform;
+    double norm2 = 0.0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (std::size_t j = 0; j < 3; ++j) {
+        transform.A[3 * i + j] = transforms(k, i, j);
+        norm2 += transforms(k, i, j) * transforms(k, i, j);
+      }
+      transform.t[i] = transforms(k, i, 3);
+    }
+    transform.scale = std::sqrt(norm2 / 3.0);
+    shares.push_back(overlap.share(transform));
+  }
+  return to_numpy(std::move(shares));
+}
+
 }  // namespace
 
 void bind_rigid(nb::module_& m) {
   bind_transform<false>(m, "RigidEstimate", "rigid");
   bind_transform<true>(m, "SimilarityEstimate", "similarity");
+  m.def("cloud_overlap", &cloud_overlap, nb::arg("x0"), nb::arg("x1"), nb::arg("least_radius"),
+        nb::arg("transforms"),
+        "Share of the points that are near the other cloud, by transform; empty if unknown.");
 }
 
 }  // namespace manymatch

@@ -103,6 +103,7 @@ AUTO_PARTS: dict[str, str] = {
     "polish": "The last polish uses edges beyond the threshold, until the inliers stay the same.",
     "residuals": "New samples near the pose, and a choice by residuals at the scale of the noise.",
     "trust": "A source that supports no pose beyond chance gets lower priors than the others.",
+    "overlap": "Points of two clouds, matched or not, speak for a transform that overlays them.",
 }
 
 #: Value of `threshold_px` with which the estimator chooses the threshold.

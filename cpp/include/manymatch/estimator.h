@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -96,6 +97,8 @@ class Estimator {
   void select(const Levels& levels, const Subgraph& wide, const P& select_problem,
               const Model& found, const Pool<Model>& pool, Workers& workers,
               std::vector<SupportedModel<Model>>& refined);
+  void suggest(typename P::Evidence& evidence, const P& problem,
+               std::vector<SupportedModel<Model>>& refined);
   bool judge_sources(const Levels& levels, const std::vector<int>& considered, const Subgraph& wide,
                      Workers& workers, std::vector<double>& factor,
                      std::vector<SupportedModel<Model>>& best);
@@ -295,6 +298,14 @@ void Estimator<P>::run_auto() {
   const P select_problem(wide.graph, data_);
   if (!explore(levels, considered, wide, select_problem, options_, workers, pool, refined)) return;
 
+  const auto evidence_start = Clock::now();
+  std::optional<typename P::Evidence> evidence;
+  if (options_.uses(kOverlapPart)) {
+    evidence.emplace(select_problem, data_, graph_);
+    suggest(*evidence, select_problem, refined);
+  }
+  out_.timing.search += seconds_since(evidence_start);
+
   const auto polish_start = Clock::now();
   const Model unpolished = out_.model;
   if (options_.uses(kPolishPart)) {
@@ -310,7 +321,7 @@ void Estimator<P>::run_auto() {
     const Levels single = levels_with({}, factor);
     Settlement<P> settlement(select_problem, data_, pick(levels.prior, wide.edges),
                              pick(single.prior, wide.edges), options_.delta, most_scale_,
-                             options_.seed);
+                             options_.seed, evidence ? &*evidence : nullptr);
     settlement.run(out_.model, refined, interrupt_);
     others = settlement.others();
     costs.residual = 0.5 / (settlement.scale() * settlement.scale());
@@ -378,6 +389,20 @@ void Estimator<P>::select(const Levels& levels, const Subgraph& wide, const P& s
   refined.insert(refined.end(), selection.refined().begin(), selection.refined().end());
   note_pool(pool);
   out_.timing.select += seconds_since(select_start);
+}
+
+// Adds the models that the evidence suggests. Infinity makes sure that the last stage measures
+// them.
+template <Problem P>
+void Estimator<P>::suggest(typename P::Evidence& evidence, const P& problem,
+                           std::vector<SupportedModel<Model>>& refined) {
+  typename P::Workspace space = problem.workspace();
+  Refiner<P> refiner(problem, Weighting::kByDegree);
+  for (Model& model : evidence.search(out_.model, refined, options_.seed, interrupt_)) {
+    refiner.local_refine(model, space);
+    ++out_.refinements;
+    refined.push_back({model, std::numeric_limits<double>::infinity()});
+  }
 }
 
 // A trial search with each source in turn shows how far the source can be trusted; multiplies the

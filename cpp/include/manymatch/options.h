@@ -20,6 +20,7 @@ enum AutoPart : unsigned {
   kPolishPart = 1U << 7,
   kResidualsPart = 1U << 8,
   kTrustPart = 1U << 9,
+  kOverlapPart = 1U << 10,
 };
 
 struct Options {

@@ -15,7 +15,7 @@ inline uint64_t mix64(uint64_t x) {
 
 class Rng {
  public:
-  enum Purpose : uint64_t { kSample = 0, kGuidance = 1, kNearSample = 2 };
+  enum Purpose : uint64_t { kSample = 0, kGuidance = 1, kNearSample = 2, kAgreeing = 3 };
 
   Rng(uint64_t seed, uint64_t iteration, Purpose purpose)
       : state_(mix64(mix64(mix64(seed + kStep) + iteration * kStep) + purpose)) {}

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "manymatch/graph.h"
+#include "manymatch/interrupt.h"
 #include "manymatch/ransac/sampler.h"
 #include "manymatch/refine/gathered_edges.h"
 #include "manymatch/refine/levenberg_marquardt.h"
@@ -31,6 +32,22 @@ struct Solutions {
 // Number of samples that are drawn, solved and screened together.
 constexpr int kBatch = 64;
 
+// What speaks for a model besides the edges. Most problems know nothing else; a problem that does
+// has a class with the same members.
+struct NoEvidence {
+  // `whole` is the graph of all edges, of which the problem may have a part.
+  NoEvidence(const auto& /*problem*/, const auto& /*data*/, const Graph& /*whole*/) {}
+  // Models that the evidence suggests, to be refined. Given are the best model and, with their
+  // support by the edges, all that were refined.
+  template <class Model>
+  std::vector<Model> search(const Model& /*best*/, const auto& /*refined*/, uint64_t /*seed*/,
+                            Interrupt&) {
+    return {};
+  }
+  // In nats of support.
+  double operator()(const auto& /*model*/) const { return 0.0; }
+};
+
 // The default of everything that a problem may change. Problem P derives from ProblemDefaults<P>
 // and redefines the members that differ.
 template <class P>
@@ -43,6 +60,9 @@ struct ProblemDefaults {
   // Share of the samples without outliers that give a model close to the right one. It is below 1
   // if the problem draws parameters that the sample does not determine, such as a focal length.
   static constexpr double kSampleChance = 1.0;
+
+  // Part kOverlapPart of "auto".
+  using Evidence = NoEvidence;
 
   // The remaining members concern the last stage of "auto" (settle.h), except leads_elsewhere().
   // Rounds of new samples, and samples per round.

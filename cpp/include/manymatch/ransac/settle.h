@@ -45,7 +45,7 @@ class Settlement {
   // is at most `most_scale` thresholds: with more, residuals could not tell good models from bad.
   Settlement(const P& problem, const typename P::Data& data, std::vector<double> prior,
              const std::vector<double>& single_prior, double delta, double most_scale,
-             uint64_t seed)
+             uint64_t seed, const typename P::Evidence* evidence = nullptr)
       : problem_(problem),
         data_(data),
         prior_(std::move(prior)),
@@ -53,6 +53,7 @@ class Settlement {
         chance_(delta),
         most_scale_(most_scale),
         seed_(seed),
+        evidence_(evidence),
         space_(problem.workspace()),
         refiner_(problem, Weighting::kByDegree),
         squared_(problem.graph().words() * 64),
@@ -73,11 +74,12 @@ class Settlement {
   void run(Model& model, std::vector<Supported> refined, Interrupt& interrupt) {
     best_.model = model;
     look_at(model);
+    for (Supported& other : refined) other.support += besides_edges(other.model);
     sort_by_support(refined);
     if (refined.size() > P::kSettleMeasured) refined.resize(P::kSettleMeasured);
     for (Supported& other : refined) {
       measure(other.model);
-      other.support = bound_of_measured() + problem_.log_prior(other.model);
+      other.support = bound_of_measured() + besides_edges(other.model);
     }
     sort_by_support(refined);
     if (refined.size() > P::kSettleRefined) refined.resize(P::kSettleRefined);
@@ -196,15 +198,15 @@ class Settlement {
     const double spread = residual_spread(near, law());
     noise_ = estimate_noise(near, law(), P::kSampleSize);
     scale_ = std::clamp(spread, kLeastScale * most_scale_, most_scale_);
-    best_ = {model, support_of_measured() + problem_.log_prior(model)};
+    best_ = {model, support_of_measured() + besides_edges(model)};
   }
 
   // Polishes a model, and makes it the best one if it has more support.
   void consider(Model& model) {
     approach(model);
     measure(model);
-    double support = bound_of_measured() + problem_.log_prior(model);
-    if (support > best_.support) support = support_of_measured() + problem_.log_prior(model);
+    double support = bound_of_measured() + besides_edges(model);
+    if (support > best_.support) support = support_of_measured() + besides_edges(model);
     others_.push_back({model, support});
     if (support > best_.support) std::swap(best_, others_.back());
   }
@@ -234,7 +236,11 @@ class Settlement {
 
   double support_of(const Model& model) {
     measure(model);
-    return support_of_measured() + problem_.log_prior(model);
+    return support_of_measured() + besides_edges(model);
+  }
+
+  double besides_edges(const Model& model) const {
+    return problem_.log_prior(model) + (evidence_ ? (*evidence_)(model) : 0.0);
   }
 
   // Weight of an edge with log-odds x: approximates log(1 + exp(x)) piecewise, without a
@@ -378,6 +384,7 @@ class Settlement {
   double chance_;  // probability that a wrong edge is an inlier of the measured model
   const double most_scale_;
   const uint64_t seed_;
+  const typename P::Evidence* evidence_;
   typename P::Workspace space_;
   Refiner<P> refiner_;
   std::vector<double> squared_, weight_;

@@ -21,10 +21,6 @@ constexpr double kSideTolerance = 2.0;
 // clouds themselves.
 constexpr double kLeastHeight = 2.0, kMostLeastHeight = 0.05;
 
-// "auto" puts two edges into one sample if their lengths differ by less than this, in thresholds.
-// That keeps nearly all pairs of inliers and few others.
-constexpr double kPairTolerance = 1.0;
-
 double least_height(double eps) { return std::min(kLeastHeight * eps, kMostLeastHeight); }
 
 const RigidKernels& rigid_kernels() { return kernels<RigidKernels>(); }
@@ -102,11 +98,10 @@ void orthonormalise(double* A, double scale) {
 class Completion : public SampleCompletion {
  public:
   Completion(const SpaceEdges& edges, std::size_t count, double eps) : words_(edges.words) {
-    const double tolerance = kPairTolerance * eps, least = least_height(eps);
+    const PairLimits limits = RigidProblem::pair_limits(eps);
     rows_.resize(count * words_);
     for (std::size_t e = 0; e < count; ++e) {
-      rigid_kernels().consistent(edges, e, {tolerance * tolerance, least * least},
-                                 &rows_[e * words_]);
+      rigid_kernels().consistent(edges, e, limits, &rows_[e * words_]);
     }
   }
 
@@ -265,6 +260,12 @@ bool TransformProblem<kFreeScale>::same(const Model& a, const Model& b) {
 template <bool kFreeScale>
 ThreePointLimits TransformProblem<kFreeScale>::limits(double eps) {
   return {kSideTolerance * eps, least_height(eps)};
+}
+
+template <bool kFreeScale>
+PairLimits TransformProblem<kFreeScale>::pair_limits(double eps) {
+  // Lengths may differ by one threshold: that keeps nearly all pairs of inliers and few others.
+  return {eps * eps, least_height(eps) * least_height(eps)};
 }
 
 template <bool kFreeScale>

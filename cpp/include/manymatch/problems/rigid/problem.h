@@ -37,6 +37,9 @@ LmResult refine_transform(Transform<kFreeScale>& transform, RefineColumns& colum
                           int max_iterations);
 
 template <bool kFreeScale>
+class OverlapEvidence;
+
+template <bool kFreeScale>
 class TransformProblem : public PointProblem<TransformProblem<kFreeScale>> {
  public:
   using Model = Transform<kFreeScale>;
@@ -56,6 +59,9 @@ class TransformProblem : public PointProblem<TransformProblem<kFreeScale>> {
   static constexpr double kPolishReach = 1.25;
   static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 3;
+  using Evidence = OverlapEvidence<kFreeScale>;
+  // The overlap tells wrong models apart, so that more can be looked at.
+  static constexpr std::size_t kSettleMeasured = 24, kSettleRefined = 6;
   // Whether both move the corners of a cube of about the size of the cloud to about the same
   // places.
   static bool same(const Model& a, const Model& b);
@@ -80,8 +86,12 @@ class TransformProblem : public PointProblem<TransformProblem<kFreeScale>> {
   // scale is free, as distances then change.
   std::unique_ptr<const SampleCompletion> completion() const;
 
+  const SpaceEdges& arrays() const { return arrays_; }
+
   // Which samples have a transform, for a threshold.
   static ThreePointLimits limits(double eps);
+  // Which pairs of edges can be in one sample of "auto" if the scale is fixed.
+  static PairLimits pair_limits(double eps);
 
  private:
   using PointProblem<TransformProblem>::graph_;
@@ -101,3 +111,5 @@ static_assert(Problem<RigidProblem> && Problem<SimilarityProblem>);
 static_assert(kThreePointBatch == kBatch, "a batch of samples is one batch of the solver");
 
 }  // namespace manymatch
+
+#include "manymatch/problems/rigid/evidence.h"
