@@ -45,6 +45,8 @@ METHODS = (
     ("auto, all", "auto", False),
     ("auto, all, without filter", "auto -filter", False),
     ("auto, all, without residuals", "auto -residuals", False),
+    ("auto, all, without overlap", "auto -overlap", False),
+    ("auto, rank one, without overlap", "auto -overlap", True),
 )
 COMPARISONS = (
     ("cm, rank one", "pycolmap, rank one"),
@@ -54,6 +56,8 @@ COMPARISONS = (
     ("auto, all", "auto, rank one"),
     ("auto, all", "auto, all, without filter"),
     ("auto, all", "auto, all, without residuals"),
+    ("auto, all", "auto, all, without overlap"),
+    ("auto, rank one", "auto, rank one, without overlap"),
 )
 
 # By method and set, (seeds, pairs).

@@ -16,6 +16,7 @@ from tests.oracles.auto_graphs import (
     with_graph,
     wrong_scene,
 )
+from tests.support.clouds import repeated_object
 from tests.support.synthetic_problems import same
 
 
@@ -182,6 +183,14 @@ def test_trust():
         assert yes.source_trust[1] < 0.5
         assert no.source_trust.size == 0
         assert off_by(yes, right) < 0.5
+
+
+def test_overlap():
+    # Two clouds, whose candidates mostly lead to a wrong place; also see test_overlap.py.
+    graph, truth, wrong = repeated_object(0)
+    for parts, expected in (((), truth), (("overlap",), wrong)):
+        found = manymatch.estimate_rigid_transform(graph, 0.05, options=options(disable=parts))
+        np.testing.assert_allclose(found.transform, expected, atol=0.05)
 
 
 @pytest.mark.parametrize("method", METHODS[1:])

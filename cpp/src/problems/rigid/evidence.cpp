@@ -14,23 +14,23 @@ namespace {
 
 // A graph whose points nearly all have an edge holds matches, not clouds.
 constexpr double kLeastUnmatched = 0.1;
-// If the second-best transform has less than this share of the support of the best, the edges
-// leave no doubt.
-constexpr double kDoubt = 0.5;
+// The edges leave no doubt if the second-best transform has less than kDoubt of the support of the
+// best, and the inliers of the best cover at least kCovered of the points of the smaller cloud.
+constexpr double kDoubt = 0.5, kCovered = 0.08;
 // Points closer than this, in thresholds, are near each other however dense the clouds are: the
 // threshold is about three deviations of the noise.
 constexpr double kLeastRadius = 1.0 / 3.0;
 // First edges of samples: at most, and to measure the overlap of wrong transforms.
-constexpr int kFirstEdges = 300, kFirstEdgesOfChance = 64;
+constexpr int kFirstEdges = 160, kFirstEdgesOfChance = 32;
 // A graph with few edges needs fewer: one in so many edges.
-constexpr std::size_t kEdgesPerFirst = 16;
+constexpr std::size_t kEdgesPerFirst = 24;
 // Of the edges that agree with the first one kSeconds are drawn, and kPartners to compare them
 // with. Those kKept of them that agree with the most partners make kTriples samples each.
 constexpr std::size_t kSeconds = 32, kPartners = 64, kKept = 4, kTriples = 2;
 // Points of each cloud that are looked up to sort out samples, and to measure the chance.
-constexpr std::size_t kFewPoints = 64, kMorePoints = 256;
+constexpr std::size_t kFewPoints = 64, kMorePoints = 128;
 // Samples whose overlap is measured with all points, and models that are returned.
-constexpr std::size_t kMeasured = 48, kReturned = 12;
+constexpr std::size_t kMeasured = 48, kReturned = 8;
 // Shares that tell the law of the largest ones.
 constexpr std::size_t kTail = 32;
 // Most returned models that are about the same before they are refined.
@@ -51,6 +51,20 @@ double share_of_unmatched(const std::vector<int>& ends, int vertices) {
 bool holds_clouds(const Graph& graph) {
   return std::max(share_of_unmatched(graph.left, graph.num0),
                   share_of_unmatched(graph.right, graph.num1)) >= kLeastUnmatched;
+}
+
+// The points that have an inlier, relative to the number of points of the smaller cloud.
+template <class P>
+double covered(const P& problem, const typename P::Model& model) {
+  const Graph& graph = problem.graph();
+  Mask mask(graph.words());
+  problem.inliers(model, mask, {});
+  std::vector<uint8_t> seen0(at(graph.num0), 0), seen1(at(graph.num1), 0);
+  for_each_bit(mask,
+               [&](int e) { seen0[at(graph.left[at(e)])] = seen1[at(graph.right[at(e)])] = 1; });
+  const auto points = std::min(std::count(seen0.begin(), seen0.end(), 1),
+                               std::count(seen1.begin(), seen1.end(), 1));
+  return static_cast<double>(points) / std::max(std::min(graph.num0, graph.num1), 1);
 }
 
 // The ends of the partners of one sample, by columns.
@@ -119,13 +133,13 @@ ShareOfWrong law_of(std::vector<double> shares) {
   for (double s : shares) sum += s;
   const std::size_t all = shares.size();
   std::sort(shares.begin(), shares.end(), std::greater<>());
-  shares.resize(all / 4);
-  return {std::move(shares), all, sum / static_cast<double>(all)};
+  shares.resize(std::min(all, std::max(all / 4, kLeastTail)));
+  return {shares, all, sum / static_cast<double>(all)};
 }
 
 }  // namespace
 
-ShareOfWrong::ShareOfWrong(std::vector<double> largest, std::size_t all, double mean)
+ShareOfWrong::ShareOfWrong(std::span<const double> largest, std::size_t all, double mean)
     : mean_(mean) {
   if (largest.size() < kLeastTail) return;
   start_ = *std::min_element(largest.begin(), largest.end());
@@ -206,21 +220,20 @@ std::vector<Transform<kFreeScale>> OverlapEvidence<kFreeScale>::search(
     most = std::max(most, model.support);
     if (P::apart(model.model, best)) other = std::max(other, model.support);
   }
-  if (!holds_clouds_ || other < kDoubt * most) return out;
+  const Graph& graph = problem_.graph();
+  if (!holds_clouds_ || (other < kDoubt * most && covered(problem_, best) >= kCovered)) return out;
   overlap_.emplace(points_.x0, points_.x1, kLeastRadius * points_.eps);
   if (!overlap_->known()) return out;
   typename P::Workspace space = problem_.workspace();
   std::vector<Found> found;
   std::vector<double> shares;
-  double sum = 0.0;
-  std::size_t all = 0;
   const auto better = [](const Found& a, const Found& b) { return a.score > b.score; };
   const auto keep_best = [&] {
     std::stable_sort(found.begin(), found.end(), better);
     if (found.size() > kMeasured) found.erase(found.begin() + kMeasured, found.end());
   };
   const int firsts = static_cast<int>(std::clamp<std::size_t>(
-      problem_.graph().num_edges() / kEdgesPerFirst, kFirstEdgesOfChance + 32, kFirstEdges));
+      graph.num_edges() / kEdgesPerFirst, kFirstEdgesOfChance + 32, kFirstEdges));
   for (int i = 0; i < firsts && !interrupt.poll(); ++i) {
     if (i == kFirstEdgesOfChance) {
       chance_ = law_of(shares);
@@ -234,36 +247,46 @@ std::vector<Transform<kFreeScale>> OverlapEvidence<kFreeScale>::search(
                                        kMorePoints));
     }
     for (const Model& model : solutions_.models) {
-      found.push_back({model, overlap_->share(model, kFewPoints)});
-      sum += found.back().score;
-      ++all;
+      const double share = overlap_->share(model, kFewPoints);
+      found.push_back({model, share, share});
+      mean_share_ += share;
+      ++num_found_;
     }
     if (found.size() > 8 * kMeasured) keep_best();
   }
   if (found.empty()) return out;
+  mean_share_ /= static_cast<double>(num_found_);
   keep_best();
-  shares.clear();
-  for (Found& f : found) {
-    f.score = overlap_->share(f.model);
-    shares.push_back(f.score);
-  }
-  std::sort(shares.begin(), shares.end(), std::greater<>());
-  shares.resize(std::min(shares.size(), kTail));
-  // The search prefers large shares, so they are compared with those that it finds.
-  chance_ = ShareOfWrong(std::move(shares), all, sum / static_cast<double>(all));
-  if (!chance_.known()) return out;
+  for (Found& f : found) f.share = overlap_->share(f.model);
+  rivals_ = found;
+  std::stable_sort(rivals_.begin(), rivals_.end(),
+                   [](const Found& a, const Found& b) { return a.share > b.share; });
   Mask mask(problem_.graph().words());
-  for (Found& f : found) {
-    f.score = kPerNat * chance_.nats(f.score) + problem_.inliers(f.model, mask, {});
-  }
+  for (Found& f : found) f.score = (*this)(f.model) + problem_.inliers(f.model, mask, {});
   keep_best();
   for (const Found& f : found) {
     if (out.size() == kReturned) break;
-    const auto alike = std::count_if(out.begin(), out.end(),
-                                     [&](const Model& other) { return P::same(other, f.model); });
+    const auto alike = std::count_if(out.begin(), out.end(), [&](const Model& other_model) {
+      return P::same(other_model, f.model);
+    });
     if (at(static_cast<int>(alike)) < kMostAlike) out.push_back(f.model);
   }
   return out;
+}
+
+// The search prefers large shares, so that a model is compared with those that it found elsewhere.
+template <bool kFreeScale>
+double OverlapEvidence<kFreeScale>::operator()(const Model& model) const {
+  if (!chance_.known()) return 0.0;
+  const double share = overlap_->share(model);
+  std::array<double, kTail> others;
+  std::size_t count = 0;
+  for (const Found& rival : rivals_) {
+    if (count == kTail) break;
+    if (!P::same(rival.model, model)) others[count++] = rival.share;
+  }
+  const ShareOfWrong elsewhere({others.data(), count}, num_found_, mean_share_);
+  return kPerNat * (elsewhere.known() ? elsewhere : chance_).nats(share);
 }
 
 template class OverlapEvidence<false>;

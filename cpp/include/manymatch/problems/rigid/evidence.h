@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "manymatch/interrupt.h"
@@ -21,7 +22,7 @@ class ShareOfWrong {
  public:
   ShareOfWrong() = default;
   // The largest shares of `all` wrong transforms, and the mean of all.
-  ShareOfWrong(std::vector<double> largest, std::size_t all, double mean);
+  ShareOfWrong(std::span<const double> largest, std::size_t all, double mean);
 
   bool known() const { return slope_ > 0.0; }
   double nats(double share) const {
@@ -52,9 +53,7 @@ class OverlapEvidence {
                             uint64_t seed, Interrupt& interrupt);
 
   // Nats of support; 0 before the search.
-  double operator()(const Model& model) const {
-    return chance_.known() ? kPerNat * chance_.nats(overlap_->share(model)) : 0.0;
-  }
+  double operator()(const Model& model) const;
 
  private:
   // Support of a nat of evidence: points of one patch of a surface agree together, and so do edges.
@@ -62,7 +61,7 @@ class OverlapEvidence {
 
   struct Found {
     Model model;
-    double score;
+    double share, score;
   };
   bool sample(uint64_t seed, int number, typename P::Workspace& space);
 
@@ -71,6 +70,10 @@ class OverlapEvidence {
   const bool holds_clouds_;
   std::optional<CloudOverlap> overlap_;
   ShareOfWrong chance_;
+  // Transforms with the largest shares that were found, of how many, and the mean share of these.
+  std::vector<Found> rivals_;
+  std::size_t num_found_ = 0;
+  double mean_share_ = 0.0;
   // Buffers of `sample`.
   Mask row_;
   std::vector<int> agreeing_, samples_;
