@@ -74,7 +74,9 @@ class Settlement {
   void run(Model& model, std::vector<Supported> refined, Interrupt& interrupt) {
     best_.model = model;
     look_at(model);
-    for (Supported& other : refined) other.support += besides_edges(other.model);
+    if (evidence_) {
+      for (Supported& other : refined) other.support += (*evidence_)(other.model);
+    }
     sort_by_support(refined);
     if (refined.size() > P::kSettleMeasured) refined.resize(P::kSettleMeasured);
     for (Supported& other : refined) {
