@@ -124,7 +124,7 @@ std::vector<int32_t> joint_ranks(const GraphInput& input, const Graph& graph) {
         const auto key = key_of(list[i]);
         if (std::get<0>(key) != std::get<0>(key_of(list[first]))) first = i;
         while (next < list.size() && key_of(list[next]) == key) ++next;
-        const auto place = static_cast<int32_t>(next - first);  // equal edges share the last place
+        const auto place = static_cast<int32_t>(i - first) + 1;  // equal edges share a place
         for (std::size_t k = i; k < next; ++k) {
           joint[at(list[k])] = std::max(joint[at(list[k])], place);
         }

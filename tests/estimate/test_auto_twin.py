@@ -98,9 +98,9 @@ def test_the_estimator_equals_its_slow_twin(seed):
 def test_the_twin_lists_alternatives():
     # Few true edges among many wrong ones: some other poses have nearly as much support.
     listed = 0
-    for seed in (60, 61, 63, 64, 33, 35):
-        synthetic = synthetic_graph(seed, n=50, candidates=3, first=0.3, present=0.35)
-        estimate, *_ = assert_same_run(synthetic.graph, options(seed=seed % 30))
+    for seed in range(6):
+        synthetic = synthetic_graph(30 + seed, n=40, candidates=3, first=0.5, present=0.3)
+        estimate, *_ = assert_same_run(synthetic.graph, options(seed=seed))
         listed += len(estimate.alternatives)
     assert listed >= 6
 

@@ -37,7 +37,7 @@ def joint_ranks(graph):
 
     def place(e, side):
         rivals = [f for f in number if edges[f][side] == edges[e][side] and source[f] == source[e]]
-        return sum((-worth[f], given[f]) <= (-worth[e], given[e]) for f in rivals)
+        return 1 + sum((-worth[f], given[f]) < (-worth[e], given[e]) for f in rivals)
 
     return np.array([max(given[e], place(e, 0), place(e, 1)) for e in number], int)
 

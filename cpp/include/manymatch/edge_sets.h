@@ -66,7 +66,7 @@ std::vector<int> first_edges(std::size_t count);
 // The union of two ascending lists.
 std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b);
 // The joint rank of every edge: the largest of its given rank and of its places in the lists of its
-// two ends. A place counts the edges of the same vertex and source that are at least as good, by
+// two ends. A place is one plus the number of better edges of the same vertex and source, by
 // similarity (else belief), then by given rank. For a mutual graph this is the given rank; in a
 // one-way list it also tells which of the keypoints that share a nearest neighbour fits it best.
 // Empty if neither ranks nor similarities are known.
