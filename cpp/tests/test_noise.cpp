@@ -195,6 +195,21 @@ void test_spread() {
   }
 }
 
+// Evenly spread edges have their density wherever it is counted; true edges do not matter.
+void test_density_of_wrong_edges() {
+  CHECK_NEAR(density_of_wrong_edges({}, 15.0, 30.0, 0.01), 0.01, 1e-15);
+  std::vector<double> squared;
+  for (int i = 0; i < 4000; ++i) squared.push_back((i * 0.05) * (i * 0.05));  // up to 200
+  const double wrong = 4000 - 301;                                            // beyond 15
+  CHECK_NEAR(density_of_wrong_edges(squared, 15.0, 30.0, 0.01),
+             (299.0 / 15.0 + 2.0) / (wrong + 200), 1e-4);
+  const double before = density_of_wrong_edges(squared, 15.0, 30.0, 0.01);
+  squared.insert(squared.end(), 500, 0.5);
+  CHECK_EQ(density_of_wrong_edges(squared, 15.0, 30.0, 0.01), before);
+  squared.insert(squared.end(), 500, 400.0);
+  CHECK(density_of_wrong_edges(squared, 15.0, 30.0, 0.01) > before);
+}
+
 }  // namespace
 
 int main() {
@@ -204,5 +219,6 @@ int main() {
   test_monotone();
   test_near_residuals();
   test_spread();
+  test_density_of_wrong_edges();
   return check::finish();
 }

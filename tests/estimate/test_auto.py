@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 import manymatch
 from manymatch import _core
 from manymatch.estimate.relative_pose import prepare
 from manymatch.geometry.camera import Camera
+from manymatch.geometry.pose import pose_error_deg
 from manymatch.options import AUTO_PARTS, core_options
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 from tests.oracles.auto import joint_ranks
@@ -186,3 +188,40 @@ def test_points_on_the_normalised_plane_are_filtered_like_pixels():
     expected = manymatch.gms_filter(graph(1000.0 / span), size, size).mask
     np.testing.assert_array_equal(result.kept, expected)
     assert not np.array_equal(expected, manymatch.gms_filter(graph(1.0), size, size).mask)
+
+
+def rows_of_wrong_candidates(seed, true=45, wrong=300):
+    """A turn with 45 true edges; 300 keypoints with five partners each at about their height."""
+    rng = np.random.default_rng(seed)
+    camera = np.array([[700.0, 0.0, 512.0], [0.0, 700.0, 190.0], [0.0, 0.0, 1.0]])
+    R = Rotation.from_euler("y", -35, degrees=True).as_matrix()
+    t = np.array([0.4, 0.0, 0.9]) / np.hypot(0.4, 0.9)
+    points0, points1 = [], []
+    while len(points0) < true:
+        pixel = rng.uniform((0, 0), (1024, 380))
+        point = R @ (np.linalg.solve(camera, [*pixel, 1.0]) * rng.uniform(4, 30)) + t
+        image = (camera @ point)[:2] / point[2]
+        if point[2] > 0.5 and (image > 0).all() and (image < (1024, 380)).all():
+            points0.append(pixel + rng.normal(0, 0.4, 2))
+            points1.append(image + rng.normal(0, 0.4, 2))
+    points0 = np.r_[points0, rng.uniform((0, 0), (1024, 380), (wrong, 2))]
+    points1 = np.r_[points1, rng.uniform((0, 0), (1024, 380), (wrong, 2))]
+    edges, rank = [(i, i) for i in range(true)], [1] * true
+    for i in range(true, true + wrong):
+        weight = np.exp(-0.5 * ((points1[:, 1] - points0[i, 1]) / 20.0) ** 2)
+        edges += [
+            (i, j) for j in rng.choice(len(weight), 5, replace=False, p=weight / weight.sum())
+        ]
+        rank += range(1, 6)
+    order = np.argsort(rank, kind="stable")
+    lists = np.array(edges)[order], None, np.array(rank)[order]
+    return manymatch.AssociationGraph(points0, points1, *lists), camera, R, t
+
+
+def test_wrong_candidates_at_the_same_height_do_not_outvote_the_true_pose():
+    right = 0
+    for seed in range(12):
+        graph, camera, R, t = rows_of_wrong_candidates(seed)
+        found = manymatch.estimate_relative_pose(graph, camera, camera, seed=seed)
+        right += pose_error_deg(found.pose, R, t) < 10.0
+    assert right >= 10

@@ -15,6 +15,7 @@ from tests.oracles.sampling import SAMPLE_SIZE
 from tests.oracles.scores import cardinality
 
 NEAR_SAMPLE = 2  # the stream of random numbers
+POSE = "relative_pose/problem.cpp"
 
 
 def settle(name):
@@ -146,6 +147,7 @@ class Settlement:
     scale: float = 1.0
     polish_scale: float = 1.0
     best: Supported | None = None
+    best_chance: float = 0.0
     others: list = field(default_factory=list)
 
     def squared(self, pose):
@@ -159,17 +161,28 @@ class Settlement:
         """Residuals around a pose; edges count by their prior over the largest."""
         return NearResiduals.of(self.squared(pose), self.prior / self.prior.max())
 
-    def log_odds(self, prior, distance):
+    def chance(self, pose):
+        """How likely a wrong edge is an inlier; poses that are the same share it."""
+        if self.best_chance and same(pose, self.best.pose):
+            return self.best_chance
+        distance = np.sqrt(self.squared(pose))
+        first, last = constant("kFirstWrong", POSE), constant("kLastWrong", POSE)
+        assumed = constant("kAssumed", "score/noise.cpp")
+        wrong = (distance > first).sum() + assumed
+        near = ((distance > first) & (distance < last)).sum() / (last - first)
+        return max(self.delta, (near + assumed * self.delta) / wrong)
+
+    def log_odds(self, prior, distance, chance):
         """That edges are true, by their prior and their distance (E,) in thresholds."""
-        # Density of true residuals over that of wrong ones, which delta has in the threshold.
+        # Density of true residuals over that of wrong ones.
         return (
-            np.log(prior / (1.0 - prior) / self.delta)
+            np.log(prior / (1.0 - prior) / chance)
             + math.log(2.0)
             + norm.logpdf(distance, scale=self.scale)
         )
 
     def weights(self, pose, prior):
-        odds = self.log_odds(prior, np.sqrt(self.squared(pose)))
+        odds = self.log_odds(prior, np.sqrt(self.squared(pose)), self.chance(pose))
         # About log(1 + exp(odds)).
         soft = settle("kSoft")
         weight = np.where(odds >= soft, odds, (odds + soft) ** 2 / (4.0 * soft))
@@ -201,7 +214,9 @@ class Settlement:
         """Take a pose as the best, with the noise that it shows."""
         spread = math.sqrt(self.near(pose).fit(free=False)[0])
         self.scale = min(max(spread, settle("kLeastScale") * self.most_scale), self.most_scale)
+        chance = self.chance(pose)
         self.best = Supported(pose, self.support(pose))
+        self.best_chance = chance
         least = settle("kLeastScale") * self.most_scale
         self.polish_scale = min(max(self.noise()[0], least), self.most_scale)
 
@@ -212,9 +227,9 @@ class Settlement:
         support = self.bound(pose)
         if support > self.best.support:
             support = self.support(pose)
-        other = Supported(pose, support)
+        other, chance = Supported(pose, support), self.chance(pose)
         if support > self.best.support:
-            self.best, other = other, self.best
+            self.best, other, self.best_chance = other, self.best, chance
         self.others.append(other)
 
     def run(self, pose, refined):
@@ -260,7 +275,7 @@ class Settlement:
         _, R, t = _core.five_point(rays0, rays1)
         edges, prior = self.edges[scored], self.prior[scored]
         share = polish_weights(edges, prior) / np.sqrt(prior)
-        top = self.log_odds(prior, 0.0)
+        top = self.log_odds(prior, 0.0, self.chance(self.best.pose))
         x0, x1 = self.x0[edges[:, 0]], self.x1[edges[:, 1]]
         found = []
         for pose in zip(R, t, strict=True):

@@ -97,6 +97,18 @@ NearResiduals::NearResiduals(std::span<const double> all, std::span<const double
   density = std::max(outside / law.size_of_band(kFirstWrong, kLastWrong), kLeastDensity);
 }
 
+double density_of_wrong_edges(std::span<const double> squared, double first, double last,
+                              double delta) {
+  constexpr double kAssumed = 200.0;
+  double near = 0.0, wrong = kAssumed;
+  for (const double r2 : squared) {
+    if (r2 <= first * first) continue;
+    wrong += 1.0;
+    near += r2 < last * last ? 1.0 : 0.0;
+  }
+  return (near / (last - first) + delta * kAssumed) / wrong;
+}
+
 double residual_spread(const NearResiduals& near, ResidualLaw law) {
   return std::sqrt(fit_noise(near, law, false).variance);
 }

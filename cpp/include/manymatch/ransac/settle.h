@@ -186,7 +186,9 @@ class Settlement {
       const bool valid = mask_[e / 64] >> (e % 64) & 1U;
       squared_[e] = valid ? squared_[e] / eps2 : kBehind;
     }
-    chance_ = P::chance_of_wrong_inlier(residuals(), delta_);
+    // Counts of wrong edges fluctuate; between models that are nearly the same they say nothing.
+    const bool known = best_chance_ > 0.0 && P::same(model, best_.model);
+    chance_ = known ? best_chance_ : P::chance_of_wrong_inlier(residuals(), delta_);
   }
 
   std::span<const double> residuals() const {
@@ -201,6 +203,7 @@ class Settlement {
     noise_ = estimate_noise(near, law(), P::kSampleSize);
     scale_ = std::clamp(spread, kLeastScale * most_scale_, most_scale_);
     best_ = {model, support_of_measured() + besides_edges(model)};
+    best_chance_ = chance_;
   }
 
   // Polishes a model, and makes it the best one if it has more support.
@@ -210,7 +213,10 @@ class Settlement {
     double support = bound_of_measured() + besides_edges(model);
     if (support > best_.support) support = support_of_measured() + besides_edges(model);
     others_.push_back({model, support});
-    if (support > best_.support) std::swap(best_, others_.back());
+    if (support > best_.support) {
+      std::swap(best_, others_.back());
+      best_chance_ = chance_;
+    }
   }
 
   void polish(Model& model) {
@@ -383,7 +389,8 @@ class Settlement {
   const std::vector<double> prior_;
   std::vector<double> relative_prior_, polish_prior_, log_odds_, single_log_odds_;
   const double delta_;
-  double chance_;  // probability that a wrong edge is an inlier of the measured model
+  double chance_;             // probability that a wrong edge is an inlier of the measured model
+  double best_chance_ = 0.0;  // the same of the best model; 0: there is none yet
   const double most_scale_;
   const uint64_t seed_;
   const typename P::Evidence* evidence_;

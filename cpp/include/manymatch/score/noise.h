@@ -38,6 +38,12 @@ struct NearResiduals {
   double density = 0.0;  // of wrong edges, weighted
 };
 
+// Share of the wrong edges, per threshold of distance, between two distances from a model; edges
+// closer than `first` may be true. Since few edges say little, 200 edges with the density `delta`
+// are added.
+double density_of_wrong_edges(std::span<const double> squared, double first, double last,
+                              double delta);
+
 // Standard deviation of a coordinate over all edges that are not there by chance. That includes
 // nearly true ones, which hit a neighbour of the right keypoint.
 double residual_spread(const NearResiduals& near, ResidualLaw law);

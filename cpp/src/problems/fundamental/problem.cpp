@@ -6,6 +6,7 @@
 #include "manymatch/problems/relative_pose/pose.h"
 #include "manymatch/refine/robust_least_squares.h"
 #include "manymatch/rng.h"
+#include "manymatch/score/noise.h"
 
 namespace manymatch {
 
@@ -25,10 +26,8 @@ constexpr int kTriplets = 24, kCompletions = 200;
 constexpr double kPlaneReach = 2.0, kPlaneShare = 0.3;
 // Fixed seed of these draws: a refinement depends only on the model and the edges.
 constexpr uint64_t kPlaneKey = 0x706c616e65;
-// For chance_of_wrong_inlier, in thresholds: edges beyond kFirstWrong are wrong, and those between
-// kFirstWrong and kLastWrong give the density of wrong edges near the model. Since few edges say
-// little, kAssumedWrong edges that agree with delta are added.
-constexpr double kFirstWrong = 6.0, kLastWrong = 16.0, kAssumedWrong = 200.0;
+// For chance_of_wrong_inlier: distances, in thresholds, between which wrong edges are counted.
+constexpr double kFirstWrong = 6.0, kLastWrong = 16.0;
 
 void cross(const double* a, const double* b, double* out) {
   for (int i = 0; i < 3; ++i) {
@@ -306,13 +305,8 @@ FundamentalProblem::FundamentalProblem(const Graph& graph, const VertexPoints& p
 }
 
 double FundamentalProblem::chance_of_wrong_inlier(std::span<const double> squared, double delta) {
-  double near = delta * kAssumedWrong, wrong = kAssumedWrong;
-  for (const double r2 : squared) {
-    if (r2 <= kFirstWrong * kFirstWrong) continue;
-    wrong += 1.0;
-    if (r2 < kLastWrong * kLastWrong) near += 1.0 / (kLastWrong - kFirstWrong);
-  }
-  return std::max(delta, std::sqrt(delta * near / wrong));
+  const double density = density_of_wrong_edges(squared, kFirstWrong, kLastWrong, delta);
+  return std::max(delta, std::sqrt(delta * density));
 }
 
 bool FundamentalProblem::same(const Fundamental& a, const Fundamental& b) {

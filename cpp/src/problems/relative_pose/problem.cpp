@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "manymatch/refine/robust_least_squares.h"
+#include "manymatch/score/noise.h"
 
 namespace manymatch {
 
@@ -14,6 +15,9 @@ const RelativePoseKernels& pose_kernels() { return kernels<RelativePoseKernels>(
 
 // Cosines of 4 and 12 degrees: translation directions are less accurate than rotations.
 constexpr double kSameRotation = 0.99756405, kSameDirection = 0.97814760;
+// For chance_of_wrong_inlier: distances, in thresholds, between which wrong edges are counted. With
+// features of stride 16, true edges that hit a neighbouring keypoint reach about 15 pixels.
+constexpr double kFirstWrong = 15.0, kLastWrong = 30.0;
 
 struct PoseTerms {
   static void normal_equations(const RefineArrays& edges, const Pose& pose, Loss loss, double eps2,
@@ -33,6 +37,10 @@ struct PoseTerms {
 };
 
 }  // namespace
+
+double RelativePoseProblem::chance_of_wrong_inlier(std::span<const double> squared, double delta) {
+  return std::max(delta, density_of_wrong_edges(squared, kFirstWrong, kLastWrong, delta));
+}
 
 bool RelativePoseProblem::same(const Pose& a, const Pose& b) {
   double cosine = 0.0;

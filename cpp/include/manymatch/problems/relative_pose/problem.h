@@ -29,6 +29,9 @@ class RelativePoseProblem : public PointProblem<RelativePoseProblem> {
   static constexpr double kPolishReach = 3.0;
   static constexpr double kPolishScale = 1.0;
   static constexpr int kResidualDimensions = 1;
+  // Coarse features find partners at the same height in the image, so that a pose whose epipolar
+  // lines are level has many wrong edges as inliers. They show as edges farther from the lines.
+  static double chance_of_wrong_inlier(std::span<const double> squared, double delta);
   static bool same(const Pose& a, const Pose& b);
   // Compares rotations only: translation directions of minimal samples are too inaccurate.
   static bool apart(const Pose& a, const Pose& b);
