@@ -10,8 +10,7 @@ at which they are as their rank. With an unknown focal length (its prior is that
 `Camera.unknown`, the principal point is the true one) the errors of the focal length are quartiles
 in per cent. OpenCV has no seed in its call: repetitions after the first see the candidates in
 another order. Writes ``absolute_pose.json`` with every error and ``absolute_pose.md`` with the
-tables; three minutes on one core, most of them PoseLib's with five candidates. ``--probability``
-instead measures how reliable the probabilities of matches are.
+tables; three minutes on one core, most of them PoseLib's with five candidates.
 """
 
 from __future__ import annotations
@@ -28,11 +27,6 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import manymatch
-from benchmarks.accuracy.fit_probability import fit
-from benchmarks.accuracy.homography_probability import joined, reliability
-from manymatch import _core
-from manymatch.estimate.absolute_pose import ABSOLUTE_POSE, prepare
-from manymatch.options import core_options
 from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 from tests.support.data_folder import data_folder
 
@@ -277,59 +271,16 @@ def focal_table(errors: Errors, sets: Sequence[str]) -> list[str]:
     return [*lines, ""]
 
 
-def probability(sets: dict[str, list[Query]]) -> str:
-    """Fit on one set and judge on the others: reliability of the probabilities of matches."""
-
-    def runs(queries: list[Query]) -> list[tuple[np.ndarray, np.ndarray]]:
-        found = []
-        for seed, query in enumerate(queries, start=1):
-            for k in (1, 5):
-                for iterations in (50, OPTIONS.max_iterations):
-                    graph = query.graph("mutual", k)
-                    least = min(iterations, OPTIONS.min_iterations)
-                    options = OPTIONS.replace(
-                        min_iterations=least, max_iterations=iterations, seed=seed
-                    )
-                    pair = prepare(graph, query.K, options)
-                    result = _core.estimate_absolute_pose(
-                        [pair.for_core()], "auto", [core_options(options)], 1
-                    )[0]
-                    if not len(result.matched):
-                        continue
-                    features = ABSOLUTE_POSE.match_features(pair, result)
-                    frame, truth = pair.frame, query.pose
-                    t = (truth.R @ frame.centre + truth.t) / frame.unit
-                    off = ABSOLUTE_POSE.errors(pair, (truth.R, t, 1.0))[result.matched]
-                    found.append((features, off < 2.0))
-        return found
-
-    fitted = [s for s in sets if s == "strecha"]
-    x, true, weight = joined([found for s in fitted for found in runs(sets[s])])
-    theta = tuple(fit(x, true, weight))
-    lines = [f"{len(true)} matches of {fitted}, {true.mean():.2f} right; fitted: {theta}", ""]
-    judged = joined([found for s in sets if s not in fitted for found in runs(sets[s])])
-    for name, chosen in (
-        ("fitted here", theta),
-        ("in the package", ABSOLUTE_POSE.match_coefficients),
-    ):
-        lines += [f"Other sets, coefficients {name}", "", reliability(chosen, *judged), ""]
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("out/accuracy"), help="folder of results")
     parser.add_argument("--seeds", type=int, default=2, help="repetitions")
-    parser.add_argument("--probability", action="store_true", help="of matches, instead")
     arguments = parser.parse_args()
     data = data_folder()
     if data is None or not (data / "absolute_pose").is_dir():
         sys.stdout.write("absolute_pose: not here, set MANYMATCH_DATA to the folder that has it\n")
         return
     sets = load_sets(data / "absolute_pose")
-    if arguments.probability:
-        sys.stdout.write(probability(sets))
-        return
     jobs = [(line, False) for line in METHODS] + [(line, True) for line in FOCAL_METHODS]
     known: Errors = {}
     unknown: Errors = {}

@@ -161,7 +161,7 @@ def _error(pair: PreparedPair, model: CoreModel, base: CoreModel) -> FloatArray:
     return np.asarray(errors / (math.sqrt(len(errors)) * RIGHT_THRESHOLDS * pair.eps))
 
 
-#: The coefficients of matches are fitted by benchmarks/accuracy/fundamental_probability.py;
+#: The coefficients of matches are fitted by benchmarks/accuracy/fit_constants.py;
 #: docs/fundamental.md has the measured reliability.
 FUNDAMENTAL = GeometricProblem(
     name="fundamental",

@@ -193,7 +193,7 @@ def _error(pair: PreparedPair, H: FloatArray, base: FloatArray) -> FloatArray:
 
 #: The coefficients of matches are those of an earlier fit to relative poses; docs/homography.md has
 #: the measured reliability. All other coefficients of models than those of a relative pose are
-#: fitted by benchmarks/accuracy/model_confidence.py; docs/confidence.md has their reliability.
+#: fitted by benchmarks/accuracy/fit_constants.py; docs/confidence.md has their reliability.
 HOMOGRAPHY = GeometricProblem(
     name="homography",
     noun="homography",

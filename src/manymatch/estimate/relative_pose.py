@@ -342,7 +342,7 @@ def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose) -> 
     return float(np.median(np.degrees(np.arctan2(sine, np.sum(rays0 * rays1, axis=1)))))
 
 
-#: All coefficients are fitted by benchmarks/accuracy/fit_probability.py; docs/auto.md and
+#: All coefficients are fitted by benchmarks/accuracy/fit_constants.py; docs/auto.md and
 #: docs/confidence.md have the measured reliability.
 RELATIVE_POSE = GeometricProblem(
     name="relative",
