@@ -253,7 +253,7 @@ RIGID = GeometricProblem(
     prepare=functools.partial(_prepare, free_scale=False),
     errors=errors_by("score_rigid"),
     parameters=6,
-    model_coefficients=(7.584, 0.000, 2.168, 0.000, 0.000, 2.923, 0.000, 1.226, 0.000),
+    model_coefficients=(6.947, 0.000, 1.292, 0.707, 0.000, 0.094, 3.440, 0.598, 0.188),
     chart=Chart(_move, _residuals, _rigid_numbers, _error),
     **_SHARED,
 )
@@ -266,7 +266,7 @@ SIMILARITY = GeometricProblem(
     prepare=functools.partial(_prepare, free_scale=True),
     errors=errors_by("score_similarity"),
     parameters=7,
-    model_coefficients=(9.540, 1.517, 2.878, 3.931, 0.881, 0.000, 0.000, 3.205, 0.000),
+    model_coefficients=(9.952, 0.000, 1.510, 2.158, 0.000, 1.130, 0.465, 0.000, 0.941),
     chart=Chart(_move, _residuals, _similarity_numbers, _error),
     **_SHARED,
 )
