@@ -147,7 +147,7 @@ def all_pairs(folder: Path) -> Iterator[Case]:
             manymatch.Camera.from_matrix(known[f"K{i}"], *map(int, known[f"size{i}"]))
             for i in (0, 1)
         ]
-        scale = tuple(float(known[f"working_scale{i}"]) for i in (0, 1))
+        scale = tuple(known[f"working_scale{i}"] for i in (0, 1))
         settings = {"threshold_px": working_pixel(*cameras, *scale), "working_scale": scale}
         alone = known["overlap"] == 0.0 and known["tracks"] <= 0
         t = None if alone else known["t"]
