@@ -128,7 +128,7 @@ def pose_case(
 
 def all_pairs(folder: Path) -> Iterator[Case]:
     """Pairs of whole places; those that do not overlap have nothing to find."""
-    paths = sorted(folder.glob("*/*/*.npz"))
+    paths = sorted(folder.glob("*/*/*__*.npz"))
     np.random.default_rng(1).shuffle(paths)
     taken: Counter[Path] = Counter()
     for path in paths:
