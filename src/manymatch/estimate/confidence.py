@@ -496,10 +496,11 @@ def _search(estimate: Estimate, pair: PreparedPair, edges: Any, iterations: int,
 def other_motion(estimate: RelativePoseEstimate) -> tuple[float, Alternative | None]:
     """Search for a second motion among the keypoints that the chosen pose does not match.
 
-    Returns the motion if there clearly is one, and how far the rank-one candidates that agree with
-    the best pose exceed chance, in standard deviations; the less, the clearer the motion. The
-    motion's probability is that it is the camera's, where every match counts alike. Candidates
-    near the chosen pose, which may be true matches with more noise, are left out.
+    Returns how far the rank-one candidates that agree with the best other pose exceed chance, in
+    standard deviations, and that pose as a motion if they clearly do. Its probability of being the
+    camera's motion is its share of the matches of both. Candidates near the chosen pose are left
+    out: they may be true matches with more noise. The excess is lowered where the motion is clear,
+    since the motion then counts by itself.
     """
     pair, pose = estimate._pair, cast("RelativePose", estimate.pose)  # noqa: SLF001
     free = np.ones(len(pair.edges), dtype=np.bool_)

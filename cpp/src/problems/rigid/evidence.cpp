@@ -22,7 +22,7 @@ constexpr double kDoubt = 0.5, kCovered = 0.08;
 constexpr double kLeastRadius = 1.0 / 3.0;
 // First edges of samples: at most, and to measure the overlap of wrong transforms.
 constexpr int kFirstEdges = 160, kFirstEdgesOfChance = 32;
-// A graph with few edges needs fewer: one in so many edges.
+// In a small graph the number of first edges is the number of edges divided by this.
 constexpr std::size_t kEdgesPerFirst = 24;
 // Of the edges that agree with the first one kSeconds are drawn, and kPartners to compare them
 // with. Those kKept of them that agree with the most partners make kTriples samples each.
