@@ -121,7 +121,8 @@ def tracks(features: dict[str, Any], poses: Any, K: Any) -> list[list[tuple[str,
             continue
         edges, _, _ = manymatch.associate(features[a][1], features[b][1], k=1)
         step = poses[b] @ np.linalg.inv(poses[a])
-        pose = manymatch.RelativePose(step[:3, :3], step[:3, 3])
+        rotation = reference.nearest_pose(step[:3, :3], step[:3, 3]).R
+        pose = manymatch.RelativePose(rotation, step[:3, 3])
         F = np.linalg.inv(K[b]).T @ pose.essential() @ np.linalg.inv(K[a])
         x = np.column_stack([features[a][0][edges[:, 0]], np.ones(len(edges))])
         y = np.column_stack([features[b][0][edges[:, 1]], np.ones(len(edges))])
