@@ -1,7 +1,8 @@
-"""A folder of photographs to a COLMAP database and, with pycolmap, to a sparse reconstruction.
+"""A folder of photographs to a model, and a photograph found in it.
 
-Needs `pip install ".[images]"`. Usage: 07_reconstruct.py [folder of images]
-In the shell: manymatch batch FOLDER --out out/batch --format colmap-db
+Needs `pip install ".[sfm]"`. Usage: 07_reconstruct.py [folder of images]
+In the shell: manymatch reconstruct FOLDER --out out/model
+              manymatch localize PHOTO --map out/model
 """
 
 import sys
@@ -9,28 +10,24 @@ import tempfile
 from pathlib import Path
 
 try:
-    import pycolmap
+    import pycolmap  # noqa: F401 - COLMAP's engine, which makes the model
 except ModuleNotFoundError as missing:
-    sys.exit(f'This example needs {missing.name}: pip install ".[images]"')
+    sys.exit(f'This example needs {missing.name}: pip install ".[sfm]"')
 
 import manymatch
 
 photos = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "photos")
 
-with tempfile.TemporaryDirectory() as folder:  # or a folder of your own; a killed batch resumes
-    # All pairs of a folder; or a list of pairs, and the folder of its images.
-    summary = manymatch.run_batch(photos, None, folder, "classic", formats=["colmap-db"])
-    verdicts = ", ".join(f"{count} {name}" for name, count in summary.counts.items() if count)
-    print(f"{summary.total} pairs: {verdicts}")
+with tempfile.TemporaryDirectory() as folder:  # or a folder of your own; a killed run resumes
+    scene = manymatch.reconstruct(photos, folder, preset="classic")
+    print(scene)
+    for pair in scene.pairs:
+        if not pair.accepted:
+            print(f"{pair.name0} - {pair.name1}: {pair.reason}")
+    for name, pose in scene.models[0].poses.items():
+        print(f"{name} at {pose.center.round(2)}")
 
-    pycolmap.logging.minloglevel = pycolmap.logging.Level.ERROR.value
-    database, model_folder = Path(folder) / "database.db", Path(folder) / "model"
-    model_folder.mkdir()
-    models = pycolmap.incremental_mapping(database, photos, model_folder)
-    for model in models.values():
-        print(
-            f"{model.num_reg_images()} images registered, {model.num_points3D()} points, "
-            f"reprojection error {model.compute_mean_reprojection_error():.2f} px"
-        )
-        for image in sorted(model.images.values(), key=lambda image: image.name):
-            print(f"{image.name} at {image.projection_center().round(2)}")
+    # The files are those of COLMAP, so that its tools and pycolmap read them.
+    print(f"Model in {scene.files['model'].name}/0, page in {scene.files['page'].name}")
+    (found,) = manymatch.localize([photos / scene.photos[0]], folder, preset="classic")
+    print(f"{found.name} is {found.confidence.verdict}, at {found.pose.center.round(2)}")

@@ -20,9 +20,9 @@ from manymatch import compat, io
 from manymatch.batch.parts import RUN, read_run
 from manymatch.features.weights import load_state
 from manymatch.io.pairs import read_pairs
-from manymatch.io.unpickle import unpickle
 from manymatch_lab.datasets.loading import read_index
 from manymatch_lab.datasets.registry import read_set_file
+from manymatch_lab.datasets.unpickle import unpickle
 from manymatch_lab.evaluate.statistics import bootstrap_interval
 
 if TYPE_CHECKING:
@@ -200,7 +200,6 @@ READERS: dict[str, Target] = {
     "read_cameras_binary": _file("cameras.bin", io.read_cameras),
     "read_images_text": _file("images.txt", io.read_images),
     "read_images_binary": _file("images.bin", io.read_images),
-    "read_pose_json": _file("a.json", io.read_pose_json),
     "read_pairs": _file("pairs.txt", lambda path: read_pairs(path, path.parent)),
     "load_image": _file("a.png", io.load_image),
     "exif_focal": _file("a.jpg", io.exif_focal),

@@ -11,13 +11,14 @@ import manymatch_lab.datasets
 PUBLIC = {
     "AbsolutePose", "AbsolutePoseEstimate", "Alignment", "Alternative", "AssociationGraph",
     "Camera", "Candidates", "Confidence", "Estimate", "FundamentalEstimate", "GmsResult",
-    "HomographyEstimate", "MatchResult", "Matcher", "MatcherConfig", "Options", "RelativePose",
-    "RelativePoseEstimate", "RigidEstimate", "Score", "SimilarityEstimate", "SourceConfig",
+    "HomographyEstimate", "LocalizedImage", "MatchResult", "Matcher", "MatcherConfig", "Options",
+    "Reconstruction", "RelativePose", "RelativePoseEstimate", "RigidEstimate", "Score",
+    "SimilarityEstimate", "SourceConfig",
     "__version__", "align", "assess", "associate", "candidates", "compat",
     "estimate_absolute_pose", "estimate_fundamental", "estimate_homography", "estimate_many",
     "estimate_relative_pose", "estimate_rigid_transform", "estimate_similarity", "features",
-    "gms_filter", "io", "match", "merge_coincident", "merge_graphs", "pose_auc",
-    "pose_error_deg", "read_matches", "run_batch", "score_pose", "viz",
+    "gms_filter", "io", "localize", "match", "merge_coincident", "merge_graphs", "pose_auc",
+    "pose_error_deg", "read_matches", "reconstruct", "run_batch", "score_pose", "viz",
 }  # fmt: skip
 
 # Parameters with their defaults.
@@ -52,10 +53,10 @@ SIGNATURES = {
         "working_scale=None, shared_focal=None, settings"
     ),
     "estimate_rigid_transform": (
-        "graph, threshold, method='auto', options=None, proposals=None, settings"
+        "graph, threshold, method='auto', options=None, proposals=None, viewpoints=None, settings"
     ),
     "estimate_similarity": (
-        "graph, threshold, method='auto', options=None, proposals=None, settings"
+        "graph, threshold, method='auto', options=None, proposals=None, viewpoints=None, settings"
     ),
     "read_matches": "path",
     "score_pose": "graph, camera0, camera1, pose, options=None, settings",
@@ -139,10 +140,10 @@ def test_interchange_names():
     assert set(manymatch.io.__all__) == {
         "AlternativePose", "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter",
         "ImageRecord", "Pair",
-        "PairMatches", "camera_of_image", "demo_pair", "exhaustive_pairs",
+        "PairMatches", "demo_pair", "exhaustive_pairs",
         "exif_focal", "graph_from_matches", "load_graph", "load_image", "read_associations_csv",
         "read_cameras", "read_colmap_database", "read_hloc", "read_images", "read_matches_npz",
-        "read_pairs", "read_pose_json",
-        "read_superglue", "relative_pose", "write_associations_csv", "write_colmap_features",
-        "write_matches_npz", "write_pose_json",
+        "read_pairs",
+        "read_superglue", "write_associations_csv",
+        "write_matches_npz",
     }  # fmt: skip

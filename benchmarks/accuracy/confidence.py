@@ -30,7 +30,8 @@ import manymatch
 from benchmarks.accuracy import protocol
 from manymatch import pose_error_deg
 from manymatch.associate.candidates import Association
-from manymatch.estimate.confidence import ERROR_LIMIT_DEG, Confidence, Verdict, assess
+from manymatch.estimate.confidence import Confidence, Verdict, assess
+from manymatch.estimate.evidence import ERROR_LIMIT_DEG
 from manymatch.geometry.pose import rotation_error_deg, translation_error_deg
 from manymatch.io.pairs import read_pairs
 from manymatch.matcher.matcher import Matcher

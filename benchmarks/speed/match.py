@@ -44,7 +44,7 @@ FUNCTIONS = (
     ("features.extractor", "load_backbone", "load backbone"),
     ("features.extractor", "Extractor._model_key", "hash weights"),
     ("features.extractor", "Extractor._compute", "detect"),
-    ("features.extractor", "Extractor._dense", "dense features"),
+    ("features.extractor", "dense_maps", "dense features"),
     ("features.extractor", "Extractor._describe", "sample features"),
     ("features.extractor", "FeatureCache.read", "read cache"),
     ("matcher.match_result", "MatchResult.plot", "picture"),

@@ -3,6 +3,7 @@
 
 #include "estimate.h"
 #include "manymatch/problems/rigid/problem.h"
+#include "manymatch/problems/rigid/surfaces.h"
 
 namespace manymatch {
 
@@ -79,27 +80,55 @@ void bind_transform(nb::module_& m, const char* class_name, const std::string& n
         "The transform of each sample of three correspondences that has one: (sample, transform).");
 }
 
+TransformNumbers numbers_of(const double* rows) {
+  TransformNumbers transform;
+  double norm2 = 0.0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t j = 0; j < 3; ++j) {
+      transform.A[3 * i + j] = rows[4 * i + j];
+      norm2 += rows[4 * i + j] * rows[4 * i + j];
+    }
+    transform.t[i] = rows[4 * i + 3];
+  }
+  transform.scale = std::sqrt(norm2 / 3.0);
+  return transform;
+}
+
+using Matrices4 = In<double, nb::shape<-1, 4, 4>>;
+
 // The overlap of two clouds under each of the transforms (M, 4, 4).
 Out<double> cloud_overlap(const Table& x0, const Table& x1, double least_radius,
-                          const In<double, nb::shape<-1, 4, 4>>& transforms) {
+                          const Matrices4& transforms) {
   check_dimension("x0", x0.shape(1), 3);
   check_dimension("x1", x1.shape(1), 3);
   const CloudOverlap overlap(view_of(x0), view_of(x1), least_radius);
   std::vector<double> shares;
   for (std::size_t k = 0; overlap.known() && k < transforms.shape(0); ++k) {
-    TransformNumbers transform;
-    double norm2 = 0.0;
-    for (std::size_t i = 0; i < 3; ++i) {
-      for (std::size_t j = 0; j < 3; ++j) {
-        transform.A[3 * i + j] = transforms(k, i, j);
-        norm2 += transforms(k, i, j) * transforms(k, i, j);
-      }
-      transform.t[i] = transforms(k, i, 3);
-    }
-    transform.scale = std::sqrt(norm2 / 3.0);
-    shares.push_back(overlap.share(transform));
+    shares.push_back(overlap.share(numbers_of(transforms.data() + 16 * k)));
   }
   return to_numpy(std::move(shares));
+}
+
+// Gap between the surfaces and, with the places of the sensors (2, 3), the shares in front of what
+// either saw; by transform. NaN places are unknown.
+Out<double> cloud_surfaces(const Table& x0, const Table& x1, double least_spacing,
+                           const Matrices4& transforms,
+                           const In<double, nb::shape<2, 3>>& viewpoints) {
+  check_dimension("x0", x0.shape(1), 3);
+  check_dimension("x1", x1.shape(1), 3);
+  CloudSurfaces surfaces(view_of(x0), view_of(x1), least_spacing);
+  std::vector<double> rows;
+  for (std::size_t k = 0; surfaces.known() && k < transforms.shape(0); ++k) {
+    const TransformNumbers transform = numbers_of(transforms.data() + 16 * k);
+    rows.push_back(surfaces.gap(transform));
+    for (int side = 0; side < 2; ++side) {
+      const double* place = viewpoints.data() + 3 * side;
+      const bool given = std::isfinite(place[0] + place[1] + place[2]);
+      rows.push_back(given ? surfaces.in_front(transform, side, place) : 0.0);
+    }
+  }
+  const std::size_t count = rows.size() / 3;
+  return to_numpy(std::move(rows), {count, 3});
 }
 
 }  // namespace
@@ -110,6 +139,11 @@ void bind_rigid(nb::module_& m) {
   m.def("cloud_overlap", &cloud_overlap, nb::arg("x0"), nb::arg("x1"), nb::arg("least_radius"),
         nb::arg("transforms"),
         "Share of the points that are near the other cloud, by transform; empty if unknown.");
+  m.def(
+      "cloud_surfaces", &cloud_surfaces, nb::arg("x0"), nb::arg("x1"), nb::arg("least_spacing"),
+      nb::arg("transforms"), nb::arg("viewpoints"),
+      "By transform (M, 3): gap between the surfaces in spacings, and the shares of the points of "
+      "cloud 1 and 0 in front of what the sensors of cloud 0 and 1 saw; empty if unknown.");
 }
 
 }  // namespace manymatch

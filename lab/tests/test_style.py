@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from manymatch.features.maps import FeatureMap
-from manymatch.viz.pca import pca_colours
+from manymatch_lab.pca import pca_colours
 from manymatch_lab.style import _array, overlays, photograph
 
 

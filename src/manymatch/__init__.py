@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from manymatch.matcher.config import MatcherConfig, SourceConfig
     from manymatch.matcher.match_result import MatchResult
     from manymatch.matcher.matcher import Matcher, match
+    from manymatch.reconstruct.localize import LocalizedImage, localize
+    from manymatch.reconstruct.reconstruct import Reconstruction, reconstruct
 
 __version__ = "0.1.0"
 
@@ -81,10 +83,12 @@ __all__ = [
     "FundamentalEstimate",
     "GmsResult",
     "HomographyEstimate",
+    "LocalizedImage",
     "MatchResult",
     "Matcher",
     "MatcherConfig",
     "Options",
+    "Reconstruction",
     "RelativePose",
     "RelativePoseEstimate",
     "RigidEstimate",
@@ -107,12 +111,14 @@ __all__ = [
     "features",
     "gms_filter",
     "io",
+    "localize",
     "match",
     "merge_coincident",
     "merge_graphs",
     "pose_auc",
     "pose_error_deg",
     "read_matches",
+    "reconstruct",
     "run_batch",
     "score_pose",
     "viz",
@@ -125,15 +131,24 @@ _LAZY = {
     "features": "features",
     "io": "io",
     "Alignment": "matcher.align",
+    "LocalizedImage": "reconstruct.localize",
     "MatchResult": "matcher.match_result",
     "Matcher": "matcher.matcher",
     "MatcherConfig": "matcher.config",
     "SourceConfig": "matcher.config",
+    "Reconstruction": "reconstruct.reconstruct",
+    "localize": "reconstruct.localize",
     "match": "matcher.matcher",
     "read_matches": "batch.outputs",
+    "reconstruct": "reconstruct.reconstruct",
     "run_batch": "batch.batch",
     "viz": "viz",
 }
+
+# The folder of the reconstruction has the name of its function. Importing a folder binds its name
+# here, which happens once: now, so that the name is free for the function.
+importlib.import_module(f"{__name__}.reconstruct")
+globals().pop("reconstruct", None)
 
 
 def _save(graph: AssociationGraph, path: str | os.PathLike[str]) -> None:

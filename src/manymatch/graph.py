@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from manymatch._validate import (
     INT32_MAX,
@@ -22,12 +25,6 @@ from manymatch._validate import (
     refusal,
     within,
 )
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
 
 _POINTS = "an (N, 2) array of pixels or an (N, 3) array of points in space"
 # A source is a feature or matcher; each has a name.

@@ -141,7 +141,7 @@ def test_every_summary_reads_well(numbers, left, seconds):
         (["views", "--out", "/proc/manymatch", "--json"], "out must be a folder that can be"),
         (["views", "--cameras", "800,800", "--json"], "cameras must be a focal length"),
         (["views", "--cameras", "views", "--json"], "cameras must be a COLMAP model"),
-        (["views", "--cameras", "none.json", "--json"], "cameras must be a text file"),
+        (["views", "--cameras", "none.json", "--json"], "cameras must be a JSON file"),
         (["views", "--format", "png", "--json"], "formats must be among parquet, npz, h5, colmap"),
     ],
 )

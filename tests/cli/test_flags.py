@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from manymatch.cli import align, batch, demo, match, pca, solve
+from manymatch.cli import align, batch, demo, match, solve
 from manymatch.cli.flags import FLAGS, setting_flags
 from manymatch.matcher.config import SETTINGS, MatcherConfig
 from tests.support.command import one_sentence, run
@@ -24,7 +24,6 @@ LINES = 90  # two screens
         (batch, set(FLAGS)),
         (demo, {"method", "seed"}),
         (solve, {"method", "seed", "threshold_px", "threshold", "max_edges"}),
-        (pca, {"descriptor", "longest", "layer", "debias"}),
     ],
 )
 def test_usual_settings_are_flags(module, expected):
@@ -33,7 +32,7 @@ def test_usual_settings_are_flags(module, expected):
     assert not {"settings", "runtime"} & flags
 
 
-@pytest.mark.parametrize("name", ["demo", "match", "batch", "align", "solve", "models", "pca"])
+@pytest.mark.parametrize("name", ["demo", "match", "batch", "align", "solve", "models"])
 def test_help_fits_on_two_screens(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     text = run(name, "--help").stdout

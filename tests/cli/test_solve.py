@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from manymatch import AssociationGraph, Camera, Options, estimate_relative_pose
+from manymatch import AssociationGraph, Camera, Options, RelativePose, estimate_relative_pose
 from manymatch.cli import solve
 from manymatch.estimate.many import PROBLEMS
 from manymatch.geometry.pose import pose_error_deg
-from manymatch.io import load_graph, read_matches_npz, read_pose_json
+from manymatch.io import load_graph, read_matches_npz
 from manymatch.options import AUTO_PARTS
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 from tests.support.command import one_sentence, run
@@ -100,7 +100,7 @@ def test_solve_writes_what_match_writes(scene, graph_file, tmp_path):
     assert result.exit_code == 0
     assert "Camera 1 is turned" in result.stdout
     record = json.loads((folder / "result.json").read_text())
-    pose = read_pose_json(folder / "result.json")
+    pose = RelativePose(**record["pose"])
     assert pose_error_deg(pose, scene.pose.R, scene.pose.t) < 2
     # The matches index the points of the file.
     matches = load_graph(folder / "matches.npz")

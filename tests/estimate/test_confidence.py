@@ -15,8 +15,9 @@ from hypothesis.extra.numpy import arrays
 import manymatch
 from manymatch import _core, pose_error_deg
 from manymatch._validate import METHODS
-from manymatch.estimate import confidence, words
-from manymatch.estimate.confidence import Rival, assess
+from manymatch.estimate import confidence, evidence, words
+from manymatch.estimate.confidence import assess
+from manymatch.estimate.evidence import Rival
 from manymatch.estimate.relative_pose import RELATIVE_POSE
 from manymatch.estimate.uncertainty import Covariance, HeldPose, Planarity, planar_twin
 from manymatch.estimate.words import angle
@@ -273,9 +274,9 @@ def test_features_equal_those_counted_one_by_one(config):
         level = 2 * (min(int(rank), 5) - 1) + (0 if passes else 1)
         total[level] += 1
         inliers[level] += bool(inlier)
-    second = confidence.second_search(estimate)
+    second = evidence.second_search(estimate)
     apart = pose_error_deg(estimate.pose, *second.model)
-    known = confidence.evidence(estimate).spread
+    known = evidence.evidence(estimate).spread
     assert max(known.rotation_sd, known.translation_sd) < math.radians(5)  # nothing is left open
     expected = evidence_of(
         (40, estimate.cardinality, second.cardinality, apart),
@@ -283,14 +284,14 @@ def test_features_equal_those_counted_one_by_one(config):
         total,
         (estimate._pool_agreement, estimate.support, estimate._second_support),
     )
-    found = confidence.features_of(estimate, 35, second, apart)
+    found = evidence.features_of(estimate, 35, second, apart)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-6)
 
 
 def test_every_feature_speaks_for_the_pose():
     coefficients = RELATIVE_POSE.model_coefficients
     assert min(coefficients[1:]) >= 0
-    known = confidence.evidence(solve_scene(EASY, 0)[1])
+    known = evidence.evidence(solve_scene(EASY, 0)[1])
     assert len(known.features) + 1 == len(coefficients)
 
 
@@ -298,15 +299,15 @@ def test_every_feature_speaks_for_the_pose():
 def test_more_evidence_is_a_larger_probability(features, index, more):
     raised = features.copy()
     raised[index] += more
-    first, second = (confidence.geometry_odds(RELATIVE_POSE, each) for each in (features, raised))
+    first, second = (evidence.geometry_odds(RELATIVE_POSE, each) for each in (features, raised))
     assert first <= second
-    assert 0 <= confidence.logistic(first) <= confidence.logistic(second) <= 1
+    assert 0 <= evidence.logistic(first) <= evidence.logistic(second) <= 1
 
 
 @given(st.floats(1e-4, 1.5), st.floats(1e-4, 1.5), st.floats(1.0, 3.0))
 def test_a_larger_deviation_is_less_accurate(rotation, translation, factor):
     def accurate(first, second):
-        return confidence.accuracy(Covariance(np.eye(5), np.eye(3)[:2], 1.0, first, second))
+        return evidence.accuracy(Covariance(np.eye(5), np.eye(3)[:2], 1.0, first, second))
 
     value = accurate(rotation, translation)
     assert 0 <= accurate(factor * rotation, translation) <= value <= 1
@@ -317,14 +318,14 @@ def test_a_larger_deviation_is_less_accurate(rotation, translation, factor):
 @pytest.mark.parametrize("shift", [0.0, 2.0])
 def test_the_accuracy_is_that_of_errors_with_heavy_tails(shift):
     rng = np.random.default_rng(0)
-    deviation, tail = 3.0, confidence._ERROR_TAIL
+    deviation, tail = 3.0, evidence._ERROR_TAIL
     errors = rng.normal(0, deviation / math.sqrt(2), (100_000, 2))
     errors /= np.sqrt(rng.gamma(tail, 1.0 / tail, (100_000, 1)))
     errors[:, 0] += shift
     expected = np.mean(np.linalg.norm(errors, axis=1) < 5)
     spread = Covariance(np.eye(5), np.eye(3)[:2], 1.0, 1e-9, math.radians(deviation))
     held = [HeldPose(1.0, spread, 0.0, math.radians(shift))]
-    assert confidence.accuracy(spread, held) == pytest.approx(expected, abs=0.005)
+    assert evidence.accuracy(spread, held) == pytest.approx(expected, abs=0.005)
 
 
 @pytest.mark.statistics
@@ -381,7 +382,7 @@ def judged(estimate, geometry, rival, accurate, deviations=(0.01, 0.01), share=0
     shape = Planarity(share, 0.93, 0.93)
     other = Rival(rival, 31.0, rival)
     odds = math.log(geometry / (1.0 - geometry))
-    known = confidence.Evidence(60, shape, spread, np.zeros(8), odds, other, accurate)
+    known = evidence.Evidence(60, shape, spread, np.zeros(8), odds, other, accurate)
     return confidence._judge(estimate, known)
 
 
@@ -517,12 +518,12 @@ def test_no_alternative_is_likelier_than_the_choice():
 def test_probabilities_grow_with_their_log_odds(first, second, rival, accurate):
     shape, spread = Planarity(), Covariance(np.eye(5), np.eye(3)[:2], 1.0, 0.01, 0.01)
     less, more = (
-        confidence.Evidence(60, shape, spread, np.zeros(8), odds, Rival(any=rival), accurate)
+        evidence.Evidence(60, shape, spread, np.zeros(8), odds, Rival(any=rival), accurate)
         for odds in sorted((first, second))
     )
     assert less.right <= more.right
     assert less.log_odds <= more.log_odds + 1e-12
-    assert more.right == pytest.approx(confidence.logistic(more.log_odds), rel=1e-9)
+    assert more.right == pytest.approx(evidence.logistic(more.log_odds), rel=1e-9)
     if rival == 0.0 and accurate == 1.0:
         assert more.log_odds == pytest.approx(max(first, second), abs=1e-9)
 

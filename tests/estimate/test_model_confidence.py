@@ -8,7 +8,7 @@ import pytest
 
 import manymatch
 from manymatch import AssociationGraph, assess
-from manymatch.estimate.confidence import evidence
+from manymatch.estimate.evidence import evidence
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.uncertainty import model_covariance
 from tests.oracles import rigid

@@ -5,6 +5,7 @@ import pytest
 from scipy.spatial import cKDTree
 
 from manymatch import AssociationGraph, Options, _core, estimate_rigid_transform
+from manymatch.estimate.evidence import evidence
 from tests.support.clouds import moved, repeated_object, surface
 from tests.support.synthetic_problems import random_transform
 
@@ -20,7 +21,7 @@ def share_near(points, other, radius):
 
 def test_share_against_brute_force():
     rng = np.random.default_rng(0)
-    points0, points1 = surface(rng, 700), surface(rng, 500)
+    points0, points1 = surface(rng, 500), surface(rng, 400)
     radius = 0.15
     transforms = [np.eye(4)]
     for _ in range(20):
@@ -90,3 +91,84 @@ def test_plain_matches_say_nothing_about_overlap():
     )
     np.testing.assert_array_equal(with_it.transform, without.transform)
     assert with_it.support == without.support
+
+
+def twin_of_gap(points0, points1, transform, spacing):
+    """Mean distance from the tangent planes of the other cloud, in spacings."""
+    gaps = []
+    for points, other in (
+        (moved(transform, points0), points1),
+        (moved(np.linalg.inv(transform), points1), points0),
+    ):
+        tree = cKDTree(other)
+        neighbours = other[tree.query(other, k=11)[1]]
+        centred = neighbours - neighbours.mean(axis=1, keepdims=True)
+        normal = np.linalg.svd(centred)[2][:, 2]
+        distance, nearest = tree.query(points)
+        across = np.abs(np.sum(normal[nearest] * (points - other[nearest]), axis=1))
+        gaps.append(across[distance < 4.0 * spacing].mean() / spacing)
+    return np.sqrt(gaps[0] * gaps[1])
+
+
+NOWHERE = np.full((2, 3), np.nan)
+
+
+def test_gap_between_surfaces_against_a_slow_twin():
+    rng = np.random.default_rng(3)
+    points0, points1, spacing = surface(rng, 900), surface(rng, 800), 0.08
+    tilt = random_transform(rng)
+    tilt[:3, 3] *= 0.1
+    transforms = np.array([np.eye(4), tilt])
+    found = _core.cloud_surfaces(points0, points1, spacing, transforms, NOWHERE)[:, 0]
+    expected = [twin_of_gap(points0, points1, T, spacing) for T in transforms]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert found[1] > 3.0 * found[0]
+
+
+def test_points_in_front_of_what_a_sensor_saw():
+    """A wall seen from 2 m, and the same wall with a quarter of it moved towards the sensor."""
+    rng = np.random.default_rng(4)
+    wall, other = (np.column_stack([rng.uniform(-1, 1, (900, 2)), np.full(900, 2.0)]) for _ in "ab")
+    board = (other[:, :2] > 0.0).all(axis=1)
+    other[board] *= 0.5  # towards the sensor: each point hides one of the wall
+    places = np.array([[0.0, 0.0, 0.0], [np.nan] * 3])
+    shares = _core.cloud_surfaces(wall, other, 0.1, np.eye(4)[None], places)[0, 1:]
+    np.testing.assert_allclose(shares, [board.mean(), 0.0], atol=0.03)
+    behind = np.eye(4)
+    behind[2, 3] = -1.5  # maps the wall to before the other cloud, which is then behind it
+    shares = _core.cloud_surfaces(wall, other, 0.1, behind[None], places)[0, 1:]
+    np.testing.assert_array_equal(shares, 0.0)
+
+
+def test_viewpoints_make_an_impossible_transform_improbable():
+    """Candidates agree on a shift that hides what the sensor of cloud 1 saw."""
+    rng = np.random.default_rng(6)
+    points0 = surface(rng, 1000)
+    points1 = surface(rng, 1000)
+    chosen = np.flatnonzero(np.linalg.norm(points0[:, :2], axis=1) < 0.5)
+    points1 = np.concatenate([points1, points0[chosen] + [0.0, 0.0, 1.0]])
+    edges = np.stack([chosen, 1000 + np.arange(len(chosen))], axis=1)
+    graph = AssociationGraph(points0, points1, edges)
+    odds = []
+    for place in (np.nan, -6.0, 6.0):
+        places = [[np.nan] * 3, [0.0, 0.0, place]]
+        found = estimate_rigid_transform(graph, THRESHOLD, options=OPTIONS, viewpoints=places)
+        np.testing.assert_allclose(found.transform[:3, 3], [0.0, 0.0, 1.0], atol=1e-6)
+        odds.append(evidence(found).odds)
+    assert odds[0] == odds[1]  # from below, cloud 0 is behind what was seen
+    assert odds[2] < odds[0] - 5.0
+
+
+@pytest.mark.parametrize("viewpoints", [[0.0, 0.0, 0.0], "here", [[0, 0, 0]]])
+def test_viewpoints_of_the_wrong_shape(viewpoints):
+    graph = repeated_object(0)[0]
+    with pytest.raises(ValueError, match="viewpoints must be the places"):
+        estimate_rigid_transform(graph, THRESHOLD, viewpoints=viewpoints)
+
+
+def test_surfaces_of_plain_matches_say_nothing():
+    points = surface(np.random.default_rng(5), 300)
+    graph = AssociationGraph.from_matches(points, points)
+    known = evidence(estimate_rigid_transform(graph, THRESHOLD))
+    assert len(known.features) == 8
+    assert len(evidence(estimate_rigid_transform(repeated_object(0)[0], THRESHOLD)).features) == 10

@@ -67,6 +67,19 @@ def test_a_shared_focal_length_is_found(focal):
     assert manymatch.assess(estimate).verdict == "solved"
 
 
+def test_deviation_of_a_shared_focal_length_is_that_of_its_errors():
+    """0.6 of what the matches leave, and the prior's where they tell nothing."""
+    told = estimate_relative_pose(made(1, 1100.0)[0], UNKNOWN, UNKNOWN)
+    parallel = made(2, 1100.0, R=np.eye(3), t=(1.0, 0.0, 0.0))[0]
+    untold = estimate_relative_pose(parallel, UNKNOWN, UNKNOWN)
+    shares = []
+    for estimate in (told, untold):
+        left = estimate._pair.focals.deviations[0] * estimate.camera0.focal
+        shares.append(estimate.focal_sd_px[0] / left)
+    assert shares[0] == pytest.approx(0.6, abs=0.02)
+    assert 0.9 < shares[1] <= 1.0
+
+
 @pytest.mark.parametrize("unknown", [0, 1])
 def test_one_focal_length_may_be_known(unknown):
     focals = (1500.0, 800.0)

@@ -20,7 +20,8 @@ from manymatch import (
 )
 from manymatch.estimate import confidence as confidence_module
 from manymatch.estimate import words
-from manymatch.estimate.confidence import PartConfidence, Rival, Verdict
+from manymatch.estimate.confidence import Verdict
+from manymatch.estimate.evidence import Evidence, PartConfidence, Rival
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.result import Alternative
 from manymatch.estimate.uncertainty import Covariance, Planarity
@@ -443,7 +444,7 @@ def test_every_reason_reads_well(
         return min(value, 1.0) if value >= 0 else 0.0
 
     other = Rival(known(rival), known(parallax), known(rival))
-    seen = confidence_module.Evidence(
+    seen = Evidence(
         *(min(places, number), Planarity(*([min(share, 1.0)] * 3))),
         Covariance(np.eye(5), np.eye(3)[:2], 1e-3, deviation, 2 * deviation),
         *(np.zeros(8), 20.0 * known(geometry) - 10.0, other, known(share)),

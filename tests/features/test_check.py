@@ -146,13 +146,12 @@ def change(function):
 
 
 BROKEN = [
-    (change(shuffled), "must shift the map alike"),
     (change(shuffled), "must change the map most at its cell"),
     (
         change(lambda v: v.transpose(2, 3)),
         r"must have shape \(1, 16, 9, 13\), got \(1, 16, 13, 9\)",
     ),
-    (change(read_in_columns), "must shift the map alike"),
+    (change(read_in_columns), "must change the map most at its cell"),
     (change(prefix_kept), r"the change lies \+1.0 cells along x and \+0.0 along y"),
     (change(off_by_one), r"the change lies \+1.0 cells along x"),
     ({"forward": centre_padded}, "must change the map most at its cell"),

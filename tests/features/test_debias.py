@@ -218,16 +218,6 @@ def test_probes(name):
     assert name != "noise" or image.std() > 50
 
 
-def test_probe_of_your_own(tmp_path):
-    pytest.importorskip("cv2")
-    pillow = pytest.importorskip("PIL.Image")
-    given_image = np.random.default_rng(0).integers(0, 256, (7, 13, 3), dtype=np.uint8)
-    assert np.array_equal(probe_image(given_image, (13, 7)), given_image)
-    assert probe_image(given_image, (30, 20)).shape == (20, 30, 3)
-    pillow.fromarray(given_image).save(tmp_path / "probe.png")
-    assert np.array_equal(probe_image(tmp_path / "probe.png", (13, 7)), given_image)
-
-
 def test_probe_fills_the_padded_grid():
     """The probe is as large as the padded image, and the maps may lack the padded cells."""
     torch = pytest.importorskip("torch")

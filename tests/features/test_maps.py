@@ -149,18 +149,6 @@ def test_a_painted_image_is_read_back_through_the_whole_path(size, policy):
     assert np.allclose(maps[2].values, 2 * one.values)
 
 
-def test_batches_equal_singles_and_keep_their_order():
-    rng = np.random.default_rng(0)
-    sizes = [(64, 48), (48, 64), (64, 48), (64, 48), (50, 64)]
-    images = [rng.integers(0, 255, (h, w, 3), dtype=np.uint8) for w, h in sizes]
-    backbone = _mean_pool()
-    together = dense_maps(images, backbone, resize=Resize.none(), batch_size=2)
-    for image, maps in zip(images, together, strict=True):
-        ((alone),) = dense_maps([image], backbone, resize=Resize.none())
-        assert np.array_equal(maps[2].values, alone[2].values)
-        assert maps[2].origin == alone[2].origin
-
-
 def test_padding_is_black_before_normalising_and_its_cells_stay():
     image = np.full((40, 50, 3), 200, np.uint8)
     backbone = _mean_pool()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from manymatch import Camera
 from manymatch.geometry.camera import MODELS
-from manymatch.io import camera_of_image, read_cameras, read_images, relative_pose
+from manymatch.io import read_cameras, read_images
 from manymatch.io.colmap import NUM_PARAMS, find_camera
 from tests.support.cameras import CAMERAS
 
@@ -93,14 +93,8 @@ def test_cameras_and_poses_are_those_of_pycolmap(twin, tmp_path, kind):
         assert image.camera_id == theirs[name].camera_id
         np.testing.assert_allclose(image.R, pose.rotation.matrix(), atol=1e-14)
         np.testing.assert_allclose(image.t, pose.translation, atol=1e-14)
-        assert camera_of_image(folder, name) == Camera.from_colmap(camera)
-        assert camera_of_image(folder / FILES[kind], name).model == camera.model.name
-    first, second = (theirs[name].cam_from_world() for name in NAMES[:2])
-    between = second * first.inverse()
-    found = relative_pose(images[NAMES[0]], images[NAMES[1]])
-    np.testing.assert_allclose(found.R, between.rotation.matrix(), atol=1e-13)
-    unit = between.translation / np.linalg.norm(between.translation)
-    np.testing.assert_allclose(found.t, unit, atol=1e-13)
+        assert find_camera(folder, name).camera == Camera.from_colmap(camera)
+        assert find_camera(folder / FILES[kind], name).camera.model == camera.model.name
 
 
 def test_the_list_of_models_is_that_of_pycolmap():
@@ -127,9 +121,9 @@ def test_models_that_are_not_supported_are_named(tmp_path, kind):
     with pytest.raises(ValueError, match=message):
         read_cameras(folder)
     # An image with another camera does not suffer from it.
-    assert camera_of_image(folder, "pinhole.jpg") == Camera.from_colmap(pinhole)
+    assert find_camera(folder, "pinhole.jpg").camera == Camera.from_colmap(pinhole)
     with pytest.raises(ValueError, match=message):
-        camera_of_image(folder, "fov.jpg")
+        find_camera(folder, "fov.jpg")
 
 
 def test_text_by_hand(model):
@@ -169,21 +163,20 @@ def test_a_complete_pair_of_files_goes_before_a_lone_one(model):
     ],
 )
 def test_lookup_by_name(model, name, focal):
-    assert camera_of_image(model, name).focal == focal
     assert find_camera(model, name).camera.focal == focal
 
 
 def test_lookup_prefers_the_longest_end_of_the_path(model):
     images = model / "images.txt"
     images.write_text("1 1 0 0 0 0 0 0 1 1.jpg\n\n2 1 0 0 0 0 0 0 7 cam0/1.jpg\n\n")
-    assert camera_of_image(model, "x/cam0/1.jpg").focal == 300
-    assert camera_of_image(model, "x/1.jpg").focal == 505
+    assert find_camera(model, "x/cam0/1.jpg").camera.focal == 300
+    assert find_camera(model, "x/1.jpg").camera.focal == 505
 
 
 def test_lookup_sees_that_the_model_has_changed(model):
-    assert camera_of_image(model, "cam0/1.jpg").focal == 300
+    assert find_camera(model, "cam0/1.jpg").camera.focal == 300
     (model / "images.txt").write_text("1 1 0 0 0 0 0 0 1 cam0/1.jpg\n\n")
-    assert camera_of_image(model, "cam0/1.jpg").focal == 505
+    assert find_camera(model, "cam0/1.jpg").camera.focal == 505
 
 
 @pytest.mark.parametrize(
@@ -197,26 +190,22 @@ def test_lookup_sees_that_the_model_has_changed(model):
 )
 def test_lookup_that_fails(model, name, reason):
     with pytest.raises(ValueError, match=rf"^path must be .*cameras\.txt.*{reason}"):
-        camera_of_image(model, name)
+        find_camera(model, name)
 
 
 def test_lookup_without_images_or_with_a_missing_camera(model):
-    (model / "cameras.txt").write_text("1 PINHOLE 640 480 500 510 320 240\n")
+    one = "1 PINHOLE 640 480 500 510 320 240\n"
+    (model / "cameras.txt").write_text(one)
+    assert find_camera(model, None).camera_id == find_camera(model, "cam0/1.jpg").camera_id == 1
+    (model / "cameras.txt").write_text(f"{one}2{one[1:]}")
     with pytest.raises(ValueError, match=r"'cam0/1\.jpg' has camera 7, which it lacks"):
-        camera_of_image(model, "cam0/1.jpg")
-    assert find_camera(model, None).camera_id == 1
+        find_camera(model, "cam0/1.jpg")
     (model / "images.txt").unlink()
     with pytest.raises(ValueError, match=r"there is no images\.txt beside it to look up 'a'"):
-        camera_of_image(model, "a")
+        find_camera(model, "a")
     (model / "cameras.txt").write_text("# nothing\n")
     with pytest.raises(ValueError, match="it holds no camera"):
         find_camera(model, None)
-
-
-def test_relative_pose_of_one_place(model):
-    image = read_images(model)["cam0/1.jpg"]
-    with pytest.raises(ValueError, match=r"^t must be a direction other than zero"):
-        relative_pose(image, image)
 
 
 def test_folders_and_files_that_are_not_a_model(model, tmp_path):

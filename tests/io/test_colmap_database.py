@@ -305,7 +305,7 @@ def test_damaged_databases(tmp_path, statement, says):
 
 def test_other_files_are_no_databases(tmp_path):
     (tmp_path / "a").write_bytes(b"something else")
-    for name, says in (("a", "it is something else"), ("absent", "no such file")):
+    for name, says in (("a", "it is not a file of SQLite"), ("absent", "no such file")):
         with pytest.raises(ValueError, match=rf"^path must be a COLMAP database.*{says}"):
             read_colmap_database(tmp_path / name, "a", "b")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from manymatch.io import ColmapWriter, PairMatches, write_colmap_features
+from manymatch.io import ColmapWriter, PairMatches
 from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
@@ -41,7 +41,7 @@ def test_colmap_matches(tmp_path):
     path = tmp_path / "matches.txt"
     with ColmapWriter(tmp_path) as writer:
         writer.add("a.jpg", "in/b.jpg", PairMatches(P0, P1, MATCHES))
-    assert (writer.path, path.read_text()) == (path, "a.jpg in/b.jpg\n3 1\n0 2\n4 0\n\n")
+    assert (writer.files["colmap"], path.read_text()) == (path, "a.jpg in/b.jpg\n3 1\n0 2\n4 0\n\n")
     with ColmapWriter(tmp_path) as writer:
         assert writer.add("a.jpg", "in/b.jpg", PairMatches(P0, P1, MATCHES))
         assert writer.add("a.jpg", "c.jpg", PairMatches(P0, P1, []))
@@ -66,13 +66,18 @@ def test_colmap_matches_refuse_names_that_colmap_would_split(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
+def features_of(folder, name, points):
+    """Write a pair with keypoints of an image, and return the file of these."""
+    with ColmapWriter(folder) as writer:
+        writer.add(name, "other", PairMatches(points, P1, np.zeros((0, 2), int)))
+    return folder / f"{name}.txt"
+
+
 def test_colmap_features_are_shifted_by_half_a_pixel(tmp_path):
-    path = write_colmap_features(tmp_path, "in/a.jpg", P0)
-    assert path == tmp_path / "in" / "a.jpg.txt"
-    rows = read_features(path)
+    rows = read_features(features_of(tmp_path, "in/a.jpg", P0))
     np.testing.assert_allclose(rows[:, :2], P0 + 0.5, rtol=1e-15)
     assert rows[:, 2:].tolist() == [[1.0, 0.0]] * len(P0)
-    assert write_colmap_features(tmp_path, "empty", []).read_text() == "0 128\n"
+    assert features_of(tmp_path, "empty", []).read_text() == "0 128\n"
     assert no_leftovers(tmp_path)
 
 
@@ -82,14 +87,14 @@ def test_colmap_features_agree_with_the_camera_of_pycolmap(tmp_path):
 
     camera = Camera("OPENCV", 640, 480, [500, 510, 321, 236, -0.1, 0.02, 0.001, -0.002])
     twin = pycolmap.Camera(**camera.to_colmap())
-    pixels = read_features(write_colmap_features(tmp_path, "a", P0))[:, :2]
+    pixels = read_features(features_of(tmp_path, "a", P0))[:, :2]
     np.testing.assert_allclose(twin.cam_from_img(pixels), camera.unproject(P0), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["../a", "/a", "a/../../b", ""])
 def test_colmap_features_stay_below_their_folder(tmp_path, name):
-    with pytest.raises(ValueError, match=r"^name must be the "):
-        write_colmap_features(tmp_path, name, P0)
+    with pytest.raises(ValueError, match=r"^image0 must be the "):
+        features_of(tmp_path, name, P0)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match=r"^folder must be an existing folder"):
-        write_colmap_features(tmp_path / "absent", "a", P0)
+        ColmapWriter(tmp_path / "absent")

@@ -19,11 +19,9 @@ from manymatch.io import (
     read_hloc,
     read_images,
     read_matches_npz,
-    read_pose_json,
     read_superglue,
     write_associations_csv,
     write_matches_npz,
-    write_pose_json,
 )
 from manymatch.io.matches import MATCHES_ARRAYS
 
@@ -77,7 +75,6 @@ FILES = {
         lambda path: write_matches_npz(path, P0, P1, MATCHES, confidence=SCORES, pose=POSE),
         read_matches_npz, True),
     "graph.csv": (lambda path: write_associations_csv(GRAPH, path), read_associations_csv, False),
-    "pose.json": (lambda path: write_pose_json(path, POSE), read_pose_json, False),
     "cameras.bin": (lambda path: path.write_bytes(ONE + CAMERA), read_cameras, True),
     "cameras.txt": (lambda path: path.write_text("1 PINHOLE 4 4 5 6 2 2\n"), read_cameras, False),
     "images.txt": (

@@ -93,8 +93,7 @@ def test_holes_and_order(tmp_path):
     path = tmp_path / "a.csv"
     rows = ["40,7,1,2,3,4,0.5,2", "3,900,5,6,7,8,0.25,1", "3,7,5,6,3,4,0.75,1"]
     path.write_text(HEADER + "\r\n".join(rows) + "\r\n")
-    graph, ids0, ids1 = read_associations_csv(path, with_ids=True)
-    assert (ids0.tolist(), ids1.tolist()) == ([3, 40], [7, 900])
+    graph = read_associations_csv(path)
     assert graph.points0.tolist() == [[5, 6], [1, 2]]
     assert graph.points1.tolist() == [[3, 4], [7, 8]]
     assert graph.edges.tolist() == [[0, 0], [0, 1], [1, 0]]

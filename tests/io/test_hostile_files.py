@@ -27,7 +27,6 @@ from manymatch import AssociationGraph
 from manymatch.features.extractor import Extractor
 from manymatch.features.feature_cache import FeatureCache
 from manymatch.io import (
-    camera_of_image,
     exhaustive_pairs,
     exif_focal,
     load_graph,
@@ -39,10 +38,10 @@ from manymatch.io import (
     read_images,
     read_matches_npz,
     read_pairs,
-    read_pose_json,
     read_superglue,
     write_associations_csv,
 )
+from manymatch.io.colmap import find_camera
 from manymatch.io.files import limit, name_end, read_bytes, read_npy
 from manymatch.io.image import image_size
 from manymatch.matcher.cameras import resolve_camera
@@ -61,7 +60,6 @@ READERS = {
     "CSV": read_associations_csv,
     "matches": read_matches_npz,
     "SuperGlue": read_superglue,
-    "pose": read_pose_json,
     "hloc": lambda path: read_hloc(path, path, "a", "b"),
     "cameras": read_cameras,
     "database": lambda path: read_colmap_database(path, "a", "b"),
@@ -78,7 +76,7 @@ NAMED = {
     "features": lambda path: Extractor("classic").extract(path),
     "preset": lambda path: Matcher(path.with_suffix(".toml")),
     "camera of COLMAP": lambda path: resolve_camera(path.with_suffix(".bin"), None, (64, 48)),
-    "COLMAP image": lambda path: camera_of_image(path, "a.jpg"),
+    "COLMAP image": lambda path: find_camera(path, "a.jpg"),
     "folder": exhaustive_pairs,
     "images of a list": lambda path: read_pairs(Path(__file__), path),
     "weights": lambda path: Matcher("embedded", weights=str(path)).extractor.backbone,
@@ -380,7 +378,6 @@ HOSTILE = {
     "TOML, many keys of 100 parts": (
         text(b"".join(b"a%d%s=1\n" % (k, b".a" * 100) for k in range(240))),
         MatcherConfig.load, 60),
-    "JSON, 1,000,000 deep": (text(b'{"pose":' + b"[" * 1_000_000), read_pose_json, 30),
     "list of 70 MB": (text(b"a b\n", 17_500_000), read_list, 80),
 }  # fmt: skip
 CASES = {**ORDINARY, **HOSTILE}

@@ -244,15 +244,15 @@ def test_heic_is_read_by_a_package_that_is_installed(tmp_path, monkeypatch, pack
     assert np.array_equal(load_image(path), RGB)
 
 
-def test_large_images_are_refused_before_they_are_decoded(tmp_path):
+def test_large_images_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
     Image.fromarray(RGB).save(path)
+    monkeypatch.setenv("MANYMATCH_MAX_PIXELS", "34")
     for given in (path, Image.fromarray(RGB), RGB):
-        with pytest.raises(ValueError, match=r"^image must .*34 pixels.*max_pixels"):
-            load_image(given, max_pixels=34)
-    assert load_image(path, max_pixels=35).shape == RGB.shape
-    with pytest.raises(ValueError, match=r"^max_pixels must be"):
-        load_image(path, max_pixels=0)
+        with pytest.raises(ValueError, match=r"^image must .*34 pixels.*MANYMATCH_MAX_PIXELS"):
+            load_image(given)
+    monkeypatch.setenv("MANYMATCH_MAX_PIXELS", "35")
+    assert load_image(path).shape == RGB.shape
 
 
 def test_a_decompression_bomb_is_one_sentence(tmp_path, monkeypatch):
@@ -332,22 +332,22 @@ def test_tensors_are_images():
     [
         (
             lambda torch: torch.zeros(2, 3, 8, 9),
-            r"got one of shape \(2, 3, 8, 9\) and dtype float32$",
+            r"got an array of shape \(2, 3, 8, 9\) and dtype float32$",
         ),
-        (lambda torch: torch.zeros(2, 8, 9), r"got one of shape \(2, 8, 9\)"),
-        (lambda torch: torch.zeros(3), r"got one of shape \(3,\)"),
-        (lambda torch: torch.zeros(3, 8, 3), "where the channels may be first or last"),
-        (lambda torch: torch.zeros(1, 3, 8, 4), "where the channels may be first or last"),
+        (lambda torch: torch.zeros(2, 8, 9), r"got an array of shape \(2, 8, 9\)"),
+        (lambda torch: torch.zeros(3), r"got an array of shape \(3,\)"),
+        (lambda torch: torch.zeros(3, 8, 3), "which may be either"),
+        (lambda torch: torch.zeros(1, 3, 8, 4), "which may be either"),
         (lambda torch: torch.full((3, 8, 9), 7.0), "got values from 7 to 7"),
         (lambda torch: torch.zeros(3, 8, 9, dtype=torch.int64), "dtype int64"),
-        (lambda torch: torch.zeros(3, 8, 9).to_sparse(), "dense tensor of"),
-        (lambda torch: torch.zeros(3, 8, 9, device="meta"), "dense tensor of"),
+        (lambda torch: torch.zeros(3, 8, 9).to_sparse(), "dense tensor"),
+        (lambda torch: torch.zeros(3, 8, 9, device="meta"), "dense tensor"),
         (lambda torch: torch.zeros(3, 0, 9), "at least one pixel"),
     ],
 )
 def test_a_tensor_that_is_no_image_is_one_sentence(make, says):
     torch = pytest.importorskip("torch")
-    with pytest.raises(ValueError, match=f"^image0 must (be|hold) .*{says}") as error:
+    with pytest.raises(ValueError, match=f"^image0 must (be|hold|have) .*{says}") as error:
         load_image(make(torch), "image0")
     assert "\n" not in str(error.value)
 

@@ -13,10 +13,9 @@ from manymatch.io import (
     AlternativePose,
     load_graph,
     read_matches_npz,
-    read_pose_json,
     write_matches_npz,
-    write_pose_json,
 )
+from manymatch.io.matches import to_json
 from tests.support.leftovers import no_leftovers
 
 RNG = np.random.default_rng(3)
@@ -232,59 +231,30 @@ def test_npz_of_other_content_is_refused(tmp_path, array, value, reason):
             read(path)
 
 
-def test_pose_json_comes_back_bit_for_bit(tmp_path):
-    path = tmp_path / "pose.json"
+def test_values_become_json_and_come_back_bit_for_bit(tmp_path):
     a = 0.3
     R = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
     pose = RelativePose(R, [0.1, 0.7, -0.2])
     extra = {"inliers": np.int64(7), "array": np.eye(2), "options": Options(), "path": tmp_path}
-    write_pose_json(path, pose, extra)
-    assert read_pose_json(path) == pose
-    record = json.loads(path.read_text())
+    record = json.loads(to_json({"pose": pose, **extra}, "extra"))
+    assert RelativePose(**record["pose"]) == pose
     assert (record["inliers"], record["array"]) == (7, [[1, 0], [0, 1]])
     assert record["options"]["threshold_px"] == 1.0
     assert record["path"] == str(tmp_path)
-    assert "camera-0 to camera-1" in record["convention"]
-    write_pose_json(path, None)
-    assert read_pose_json(path) is None
-    assert no_leftovers(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("pose", "extra", "message"),
-    [
-        (np.eye(4), None, r"^pose must be a RelativePose or None"),
-        (POSE, [1], r"^extra must be a dict"),
-        (POSE, {"a": float("inf")}, r"^extra must be writable as JSON"),
-        (POSE, {"pose": 1}, r"^extra must leave the key 'pose'"),
-    ],
-)
-def test_pose_json_refuses(tmp_path, pose, extra, message):
-    with pytest.raises(ValueError, match=message):
-        write_pose_json(tmp_path / "pose.json", pose, extra)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["{", "[]", "{}", '{"pose": 1}', '{"pose": {"R": 1, "t": 2}}', '{"pose": {"t": []}}', "\xff"],
-)
-def test_pose_json_that_is_something_else_is_named(tmp_path, text):
-    path = tmp_path / "pose.json"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ValueError, match=r"^path must be a JSON file .*pose\.json"):
-        read_pose_json(path)
+    for value in (float("inf"), object()):
+        with pytest.raises(ValueError, match=r"^extra must be writable as JSON"):
+            to_json({"a": value}, "extra")
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "pose.json"
-    write_pose_json(path, POSE)
+    path = tmp_path / "matches.npz"
+    write_matches_npz(path, P0, P1, MATCHES)
 
     def full_disk(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="No space left"):
-        write_pose_json(path, None)
-    assert read_pose_json(path) == POSE
+        write_matches_npz(path, P0, P1, MATCHES[:1])
+    assert len(read_matches_npz(path).matches) == len(MATCHES)
     assert no_leftovers(tmp_path)

@@ -129,7 +129,7 @@ def bad(old, new):
         ("a.jpg", "got 1 column"),
         ("a.jpg b.jpg c.jpg", "got 3 columns"),
         ("a.jpg,b.jpg", "got 1 column"),
-        ('"a.jpg b.jpg', "must end with a quote"),
+        ('"a.jpg b.jpg', "columns cannot be told apart"),
         ('"a.jpg\tb.jpg', "its columns cannot be told apart"),
         ('"" b.jpg', "got 1 column"),
         ("a.jpg\t\t0 0", "got 3 columns"),

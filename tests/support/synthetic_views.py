@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from manymatch import Camera, RelativePose
+from manymatch import AbsolutePose, Camera, RelativePose
 
 SIZE = (480, 360)
 
@@ -38,19 +38,31 @@ def _look_up(texture, u, v):
     return (1 - b) * upper + b * ((1 - a) * texture[j1, i] + a * texture[j1, i1])
 
 
-def _view(textures, depths, camera, R, centre, size):
-    """Every column of the world belongs to one of the planes, by its direction from camera 0."""
-    x, y = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
-    rays = camera.unproject(np.stack([x.ravel(), y.ravel()], axis=1))
+def _hits(pixels, depths, camera, R, centre):
+    """Return plane (N,) and point (N, 3) that pixels show; the plane is -1 where there is none.
+
+    Every column of the world belongs to one of the planes, by its direction from camera 0.
+    """
+    rays = camera.unproject(pixels)
     rays = np.column_stack([rays, np.ones(len(rays))]) @ R
-    image, nearest = np.zeros((len(rays), 3)), np.full(len(rays), np.inf)
-    for k, (texture, depth) in enumerate(zip(textures, depths, strict=True)):
+    plane, points = np.full(len(rays), -1), np.zeros((len(rays), 3))
+    nearest = np.full(len(rays), np.inf)
+    for k, depth in enumerate(depths):
         s = (depth - centre[2]) / rays[:, 2]
         at = centre + s[:, None] * rays
         band = np.floor((at[:, 0] / depth + 2.0) * 5.0).astype(int) % len(depths)
         hit = (band == k) & (s > 0) & (s < nearest)
+        plane[hit], points[hit], nearest[hit] = k, at[hit], s[hit]
+    return plane, points
+
+
+def _view(textures, depths, camera, R, centre, size):
+    x, y = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
+    plane, at = _hits(np.stack([x.ravel(), y.ravel()], axis=1), depths, camera, R, centre)
+    image = np.zeros((len(at), 3))
+    for k, (texture, depth) in enumerate(zip(textures, depths, strict=True)):
+        hit = plane == k
         image[hit] = _look_up(texture, 400 * at[hit, 0] / depth, 400 * at[hit, 1] / depth)
-        nearest[hit] = s[hit]
     return (255 * image.reshape(size[1], size[0], 3)).round().astype(np.uint8)
 
 
@@ -75,8 +87,21 @@ def image_pair(seed=0, size=SIZE):
     )
 
 
-def photographs_of_a_scene(count, size, focal, seed=0):
-    """Views of one scene, as (H, W, 3) arrays, by cameras on an arc that look at its middle."""
+@dataclasses.dataclass(frozen=True)
+class PosedView:
+    image: np.ndarray
+    camera: Camera
+    pose: AbsolutePose
+    depths: np.ndarray
+
+    def points(self, pixels):
+        """Points of the world (N, 3) that pixels show; NaN where they show nothing."""
+        plane, at = _hits(pixels, self.depths, self.camera, self.pose.R, self.pose.center)
+        return np.where(plane[:, None] >= 0, at, np.nan)
+
+
+def posed_views(count, size, focal, seed=0):
+    """Views of one scene by cameras on an arc that look at its middle, with their poses."""
     rng = np.random.default_rng(seed)
     camera = Camera("SIMPLE_PINHOLE", *size, [focal, (size[0] - 1) / 2, (size[1] - 1) / 2])
     depths = np.array([4.0, 5.0, 6.5])
@@ -87,4 +112,12 @@ def photographs_of_a_scene(count, size, focal, seed=0):
         nod = np.array([[1, 0, 0], [0, np.cos(b), -np.sin(b)], [0, np.sin(b), np.cos(b)]])
         R = nod @ turn
         middle = np.array([0.0, 0.0, 5.0])
-        yield _view(textures, depths, camera, R, middle - R.T @ middle, size)
+        centre = middle - R.T @ middle
+        image = _view(textures, depths, camera, R, centre, size)
+        yield PosedView(image, camera, AbsolutePose(R, -R @ centre), depths)
+
+
+def photographs_of_a_scene(count, size, focal, seed=0):
+    """Images (H, W, 3) of `posed_views`."""
+    for view in posed_views(count, size, focal, seed):
+        yield view.image

@@ -9,7 +9,7 @@ import transformers
 from transformers.utils import logging
 
 from manymatch.features.backbones.published import load_dinov2, load_dinov3, load_siglip2
-from manymatch.features.registry import Model
+from manymatch.features.registry import Model, models
 from manymatch.features.weights import random_weights
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def record(
 ) -> Model:
     """A catalogue entry for a network that is not in the catalogue."""
     fields = {"network": stem, **(settings or {})}
+    alike = (m for m in models().values() if m.settings.get("network") == stem)
+    facts = {"tensors": getattr(next(alike, None), "tensors", ()), **facts}
     return Model(name, "backbone", "test", hub_id=f"some/{name}", settings=fields, **facts)
 
 

@@ -27,7 +27,7 @@ from manymatch import (
     score_pose,
 )
 from manymatch.estimate import words
-from manymatch.estimate.confidence import PartConfidence
+from manymatch.estimate.evidence import PartConfidence
 from manymatch.geometry.camera import Camera
 from manymatch.matcher.match_result import RANK_ONE
 from manymatch.viz import overlay, plot_candidates

@@ -17,7 +17,7 @@ import itertools
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -36,6 +36,8 @@ DEMO_SEEDS = {"embedded": 9, "classic": 8}
 DEMO_SIZE, DEMO_QUALITY = (960, 720), 90
 # The walk of the examples, an easy scene; four photographs of about 150 KB.
 WALK_SEED, WALK_COUNT, WALK_QUALITY = 3, 4, 85
+# The courtyard of `manymatch reconstruct --demo`: four equal fronts, about 60 KB a photograph.
+PLACE_KIND, PLACE_SEED, PLACE_COUNT, PLACE_SIZE, PLACE_QUALITY = "courtyard", 0, 20, (640, 480), 82
 # In the sources, not in an installed package.
 _DEMO_FOLDER = Path(__file__).parents[2] / "src/manymatch/demo_photos"
 _EXAMPLES_FOLDER = Path(__file__).parents[2] / "examples/photos"
@@ -88,21 +90,41 @@ def write_demo(folder: Path) -> None:
     (folder / "pairs.txt").write_text("".join(lines), encoding="utf-8")
 
 
-def write_examples(folder: Path) -> None:
-    """Write the photographs of the examples, with a focal length in EXIF, and all their pairs."""
-    walk = render_walk(WALK_SEED, DEMO_SIZE, count=WALK_COUNT)
+def camera_exif(camera: Camera) -> Image.Exif:
+    """Return what a camera writes into its photographs: the focal length, and size of a pixel."""
     exif = Image.Exif()
-    density = 10.0 * walk.camera.focal / _MILLIMETRES
+    density = 10.0 * camera.focal / _MILLIMETRES
     exif.get_ifd(_CAMERA_BLOCK).update(
         {
             _FOCAL: _MILLIMETRES,
-            _WIDTH: DEMO_SIZE[0],
-            _HEIGHT: DEMO_SIZE[1],
+            _WIDTH: camera.width,
+            _HEIGHT: camera.height,
             _DENSITY_X: density,
             _DENSITY_Y: density,
             _DENSITY_UNIT: _CENTIMETRES,
         }
     )
+    return exif
+
+
+def write_demo_place(folder: Path) -> None:
+    """Write the photographs of a courtyard, and their true cameras."""
+    place = render_place(PLACE_KIND, PLACE_SEED, PLACE_SIZE, count=PLACE_COUNT)
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    how = {"quality": PLACE_QUALITY, "optimize": True, "progressive": True}
+    cameras = {}
+    for number, image in enumerate(place.images):
+        name = f"{number:02d}.jpg"
+        path = folder / "images" / name
+        Image.fromarray(image).save(path, exif=camera_exif(place.camera), **how)
+        cameras[name] = place_camera(place, number)
+    (folder / "cameras.json").write_text(json.dumps(cameras, indent=0) + "\n", encoding="utf-8")
+
+
+def write_examples(folder: Path) -> None:
+    """Write the photographs of the examples, with a focal length in EXIF, and all their pairs."""
+    walk = render_walk(WALK_SEED, DEMO_SIZE, count=WALK_COUNT)
+    exif = camera_exif(walk.camera)
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"street{number}.jpg" for number in range(WALK_COUNT)]
     for name, image in zip(names, walk.images, strict=True):
@@ -126,6 +148,16 @@ centre of the top-left pixel (0, 0)) and overlap.json ({a: {b: share}}): the sha
 image a that image b shows, by depth, without sky and floor."""
 
 
+def place_camera(place: RenderedPlace, number: int) -> dict[str, list[Any]]:
+    """Return the camera of a photograph as cameras.json has it."""
+    return {
+        "K": place.camera.K.tolist(),
+        "R": place.views[number].R.tolist(),
+        "t": place.translation(number).tolist(),
+        "size": [place.camera.width, place.camera.height],
+    }
+
+
 def write_place(folder: Path, place: RenderedPlace) -> None:
     """Write photographs, cameras and overlap; the cameras come last and say that all is there."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
@@ -133,12 +165,7 @@ def write_place(folder: Path, place: RenderedPlace) -> None:
     cameras = {}
     for number, (name, image) in enumerate(zip(names, place.images, strict=True)):
         Image.fromarray(image).save(folder / "images" / name)
-        cameras[name] = {
-            "K": place.camera.K.tolist(),
-            "R": place.views[number].R.tolist(),
-            "t": place.translation(number).tolist(),
-            "size": [place.camera.width, place.camera.height],
-        }
+        cameras[name] = place_camera(place, number)
     rows = np.round(place.overlap(), 4).tolist()
     overlap = {a: dict(zip(names, row, strict=True)) for a, row in zip(names, rows, strict=True)}
     for file, content in (("overlap.json", overlap), ("cameras.json", cameras)):
@@ -169,6 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
         write_place(given.out, render_place(given.kind, given.seed, tuple(given.size), **how))
     elif given.demo:
         write_demo(_DEMO_FOLDER)
+        write_demo_place(_DEMO_FOLDER / "courtyard")
     elif given.examples:
         write_examples(_EXAMPLES_FOLDER)
     elif given.out is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from manymatch.features.maps import FeatureMap
 from manymatch.io.image import load_image, require_pillow
 from manymatch.viz import require_matplotlib
-from manymatch.viz.pca import pca_colours
+from manymatch_lab.pca import pca_colours
 
 if TYPE_CHECKING:
     from matplotlib import axes, figure

@@ -102,7 +102,8 @@ def test_the_weights_of_lightglue_are_asked_for_beside_those_of_its_detector(mon
     monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     sentence = load_system("superpoint-lightglue", offline=True).missing()
-    assert "run `hf download ETH-CVG/lightglue_superpoint`" in sentence
+    assert "run `curl -L --create-dirs" in sentence
+    assert "superpoint_lightglue.pth`" in sentence
 
 
 def all_rows(found):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from manymatch._validate import (
     FloatArray,
@@ -24,11 +25,6 @@ from manymatch.associate.gms import GmsResult, at_working_size, checked_size, gm
 from manymatch.associate.neighbours import OPERATORS, associate, associate_owned
 from manymatch.graph import AssociationGraph
 from manymatch.options import setting, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
 
 _PANEL = "Association"
 _FILTER_ARGUMENTS = tuple(inspect.signature(gms_filter).parameters)[3:]

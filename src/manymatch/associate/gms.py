@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from manymatch import _core
 from manymatch._validate import (
@@ -22,9 +22,6 @@ from manymatch._validate import (
     within,
 )
 from manymatch.graph import AssociationGraph, GraphLike, as_graph
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 # Time and memory grow with the square of this; with more cells, a cell is a few pixels.
 _LARGEST_GRID = 256

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manymatch._validate import FloatArray, IndexArray, real, refusal
 from manymatch.graph import MOST_SOURCES, AssociationGraph, GraphLike, HasGraph, as_graph
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 
 def merge_graphs(
@@ -220,28 +216,21 @@ def _merge_points(points: FloatArray, tolerance: float) -> tuple[FloatArray, Ind
 
 def _components(places: FloatArray, tolerance: float) -> IndexArray:
     """Label of the connected component of every place; places are distinct and sorted by x."""
-    parent = np.arange(len(places), dtype=np.int64)
-    if tolerance == 0.0:
-        return parent
+    label = np.arange(len(places), dtype=np.int64)
     # Neighbours in x at distance 1, 2, ... in the list, as long as any are near enough in x.
-    for step in range(1, len(places)):
+    pairs = [np.zeros((2, 0), dtype=np.int64)]
+    for step in range(1, len(places) if tolerance else 0):
         delta = places[step:] - places[:-step]
         if not (delta[:, 0] <= tolerance).any():
             break
         close = np.flatnonzero(np.hypot(delta[:, 0], delta[:, 1]) <= tolerance)
-        apart = parent[close] != parent[close + step]
-        for a in close[apart].tolist():
-            parent[_root(parent, a)] = _root(parent, a + step)
-        while not np.array_equal(parent, parent[parent]):
-            parent = parent[parent]
-    return parent
-
-
-def _root(parent: IndexArray, node: int) -> int:
-    """Return the representative of a node's component so far."""
-    while parent[node] != node:
-        node = int(parent[node])
-    return node
+        pairs.append(np.stack([close, close + step]))
+    first, second = np.concatenate(pairs, axis=1)
+    while not np.array_equal(label[first], label[second]):
+        least = np.minimum(label[first], label[second])
+        np.minimum.at(label, np.concatenate([first, second]), np.concatenate([least, least]))
+        label = label[label]
+    return label
 
 
 def _merge_edges(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from manymatch import _core
 from manymatch._validate import (
@@ -28,9 +28,6 @@ from manymatch._validate import (
 from manymatch.associate.merge import place_in_group
 from manymatch.options import usable_cores
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 #: Rules that choose edges by their ranks in the lists of their two ends, see `associate`.
 OPERATORS = ("mutual", "oneway", "union")
 
@@ -39,10 +36,8 @@ OPERATORS = ("mutual", "oneway", "union")
 _TILE_ROWS, _TILE_COLUMNS = 2048, 2048
 # Products with fewer entries are faster on one thread.
 _MIN_ENTRIES_TO_SHARE, _MAX_THREADS = 2**18, 64
-# Entries of one tile of the product on a GPU; it takes about 40 bytes an entry with its sort keys.
+# Entries of one tile of the product on a GPU; it takes about 40 bytes an entry with its order.
 _DEVICE_TILE_ENTRIES = 2**22
-_NO_KEY = -(2**63)  # key of a candidate that does not exist
-_INDEX_BITS = 32
 _NORM_FLOOR = 1e-12
 
 _Edges: TypeAlias = tuple[IndexArray, NDArray[np.float32], NDArray[np.int32]]
@@ -118,8 +113,14 @@ def associate(
     count = integer(k, "k", 1)
     choice(operator, "operator", OPERATORS)
     limit = None if max_edges is None else integer(max_edges, "max_edges", 0)
-    if _is_tensor(desc0) or _is_tensor(desc1):
-        return _associate_tensors(desc0, desc1, count, operator, limit)
+    if _is_tensor(desc0) and _is_tensor(desc1):
+        _check_devices(desc0, desc1)
+        # The host computes if the tensors are on it, if their device lacks float64, and for bits.
+        if desc0.device.type not in ("cpu", "mps") and "uint8" not in f"{desc0.dtype}{desc1.dtype}":
+            k0, k1 = _list_lengths(len(desc0), len(desc1), count, operator)
+            lists = *_device_lists(desc0, desc1, k0), *_device_lists(desc1, desc0, k1)
+            return _core.edges_of_lists(*lists, operator, limit)
+        desc0, desc1 = _on_host(desc0), _on_host(desc1)
     x0, x1 = _descriptors(desc0, "desc0"), _descriptors(desc1, "desc1")
     _check_dimensions(x0.shape, x1.shape)
     return _associate_arrays(x0, x1, count, operator, limit)
@@ -175,7 +176,7 @@ def associate_owned(
     return edges[kept], similarity[kept], rank[kept].astype(np.int32)
 
 
-def _is_tensor(value: object) -> bool:
+def _is_tensor(value: object) -> TypeGuard[Any]:
     """Return whether a value is a torch tensor, without importing torch."""
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "device")
 
@@ -264,16 +265,10 @@ def _packed_bits(x0: NDArray[Any], x1: NDArray[Any]) -> int:
     return 8 * int(x0.shape[1]) if packed[0] else 0
 
 
-def _associate_tensors(
-    desc0: Any, desc1: Any, k: int, operator: str, max_edges: int | None
-) -> _Edges:
-    """Associate torch tensors where they are."""
-    # Whoever made a tensor has imported torch.
-    torch: Any = sys.modules["torch"]
+def _check_devices(desc0: Any, desc1: Any) -> None:
+    """Check two tensors, as `_descriptors` checks arrays."""
     for name, value in (("desc0", desc0), ("desc1", desc1)):
-        if not isinstance(value, torch.Tensor):
-            raise refusal(name, "a torch tensor like the other descriptors", value)
-        wrong = value.dtype.is_complex or value.dtype == torch.bool
+        wrong = value.dtype.is_complex or str(value.dtype) == "torch.bool"
         if value.ndim != 2 or wrong or (value.shape[1] == 0 and len(value)):
             raise ValueError(
                 f"{name} must be {_WANT}, got a tensor of shape {tuple(value.shape)} "
@@ -283,61 +278,36 @@ def _associate_tensors(
         raise ValueError(
             f"desc1 must be on the device of desc0, {desc0.device}, got {desc1.device}"
         )
-    x0, x1 = desc0.detach(), desc1.detach()
-    _check_dimensions(tuple(x0.shape), tuple(x1.shape))
-    # The host computes if the tensors are on it, if their device lacks float64, and for bits.
-    if x0.device.type in ("cpu", "mps") or torch.uint8 in (x0.dtype, x1.dtype):
-        kept = (torch.float64, torch.uint8)
-        wide = (torch.int32, torch.int64)
-        kinds = [
-            x.dtype if x.dtype in kept else torch.float64 if x.dtype in wide else torch.float32
-            for x in (x0, x1)
-        ]
-        host0, host1 = (
-            np.ascontiguousarray(x.cpu().to(kind).numpy())
-            for x, kind in zip((x0, x1), kinds, strict=True)
-        )
-        return _associate_arrays(host0, host1, k, operator, max_edges)
-    k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
-    lists0, lists1 = _device_lists(x0, x1, k0, k1)
-    return _core.edges_of_lists(*lists0, *lists1, operator, max_edges)
+    _check_dimensions(tuple(desc0.shape), tuple(desc1.shape))
 
 
-def _device_lists(x0: Any, x1: Any, k0: int, k1: int) -> tuple[_Lists, _Lists]:
-    """Find lists of the best ``k0`` neighbours of rows of ``x0`` and ``k1`` of rows of ``x1``.
+def _on_host(tensor: Any) -> NDArray[Any]:
+    plain = tensor.detach().cpu()
+    # NumPy has no bfloat16.
+    return np.asarray(plain.float() if str(plain.dtype) == "torch.bfloat16" else plain)
+
+
+def _device_lists(x: Any, y: Any, k: int) -> _Lists:
+    """Find the best ``k`` neighbours among the rows of ``y`` for every row of ``x``.
 
     The product is float64, rounded to float32, so that the order in which the device adds does not
-    matter and ties stay ties. Candidates are sorted by keys of int64: the similarity in the upper
-    half, below it a number that falls with the index.
+    matter and ties stay ties. The sort is stable: the first of equal neighbours is the best.
     """
-    torch: Any = sys.modules["torch"]
-
-    def index_part(start: int, stop: int) -> Any:
-        return 2**_INDEX_BITS - 1 - torch.arange(start, stop, device=x0.device)
-
-    count0, count1 = len(x0), len(x1)
-    keys0 = torch.full((count0, k0), _NO_KEY, dtype=torch.int64, device=x0.device)
-    keys1 = torch.full((count1, k1), _NO_KEY, dtype=torch.int64, device=x0.device)
-    if count0 and count1:
-        (unit0, valid0), (unit1, valid1) = _unit_rows(x0), _unit_rows(x1)
-        right = unit1.to(torch.float64).T
-        rows = max(1, _DEVICE_TILE_ENTRIES // count1)
-        for row in range(0, count0, rows):
-            part = slice(row, row + rows)
-            similarity = (unit0[part].to(torch.float64) @ right).to(torch.float32)
-            bits = (similarity + 0.0).view(torch.int32)  # -0 becomes +0: they are equal
-            order = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-            value = order.to(torch.int64) << _INDEX_BITS
-            valid = valid0[part, None] & valid1[None, :]
-            if k0:
-                keys = torch.where(valid, value + index_part(0, count1), _NO_KEY)
-                keys0[part] = keys.topk(k0, dim=1).values
-            if k1:
-                places = index_part(row, row + len(value))
-                keys = torch.where(valid, value + places[:, None], _NO_KEY).T
-                best = keys.topk(min(k1, keys.shape[1]), dim=1).values
-                keys1 = torch.cat((keys1, best), dim=1).topk(k1, dim=1).values
-    return _lists_of_keys(keys0.cpu().numpy()), _lists_of_keys(keys1.cpu().numpy())
+    torch: Any = sys.modules["torch"]  # whoever made a tensor has imported it
+    if not (len(x) and len(y) and k):
+        return np.zeros((len(x), k), np.int32), np.zeros((len(x), k), np.float32)
+    (left, valid), (right, eligible) = _unit_rows(x.detach()), _unit_rows(y.detach())
+    right = right.to(torch.float64).T
+    parts = []
+    for row in range(0, len(x), max(1, _DEVICE_TILE_ENTRIES // len(y))):
+        part = slice(row, row + max(1, _DEVICE_TILE_ENTRIES // len(y)))
+        similarity = (left[part].to(torch.float64) @ right).to(torch.float32)
+        similarity[~(valid[part, None] & eligible[None, :])] = -torch.inf
+        found, index = similarity.sort(dim=1, descending=True, stable=True)
+        parts.append((index[:, :k].cpu(), found[:, :k].cpu()))
+    index, similarity = (torch.cat(some).numpy() for some in zip(*parts, strict=True))
+    none = np.isneginf(similarity)
+    return np.where(none, -1, index).astype(np.int32), np.where(none, 0, similarity + 0.0)
 
 
 def _unit_rows(x: Any) -> tuple[Any, Any]:
@@ -355,18 +325,7 @@ def _unit_rows(x: Any) -> tuple[Any, Any]:
     return unit, (unit != 0).any(dim=1)
 
 
-def _lists_of_keys(keys: NDArray[np.int64]) -> _Lists:
-    """Take keys, best first, apart into indices and similarities."""
-    index = (2**_INDEX_BITS - 1 - (keys & (2**_INDEX_BITS - 1))).astype(np.int32)
-    order = (keys >> _INDEX_BITS).astype(np.int32)
-    bits = np.where(order < 0, order ^ np.int32(0x7FFFFFFF), order).astype(np.int32)
-    none = keys == _NO_KEY
-    similarity = np.where(none, 0, bits.view(np.float32)).astype(np.float32)
-    return np.where(none, np.int32(-1), index), similarity
-
-
 def _owners(owners: ArrayLike, desc: ArrayLike, image: str) -> IndexArray:
-    """Check owners, one per descriptor."""
     name = f"owners{image}"
     count = len(np.asarray(desc))
     array = int_array(owners, name, f"one keypoint per row of desc{image} ({count})", (count,))

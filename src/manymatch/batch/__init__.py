@@ -1,4 +1,4 @@
-"""Many pairs: the runner with its journals and threads, and batches of image pairs."""
+"""Many pairs: batches of image pairs, made of parts."""
 
 from typing import Literal, TypeAlias, get_args
 

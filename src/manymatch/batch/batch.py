@@ -284,8 +284,8 @@ class _Batch:
                 break
         if formats and not outcome.interrupted:
             if not run.missing(self.wanted):
-                store = MatchStore(run, self.more["provenance"])
-                files += write_outputs(store, run, self.pairs, formats, self.header["camera_per"])
+                store = MatchStore(run, self.more["provenance"], self.header["camera_per"])
+                files += write_outputs(store, run, self.pairs, formats)
             elif len(self.own) < len(self.wanted):
                 remarks.append(
                     "Files of the matches are written when the parts of all shards are in one "

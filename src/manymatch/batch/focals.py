@@ -11,6 +11,7 @@ import dataclasses
 import math
 import posixpath
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +19,6 @@ import numpy as np
 from manymatch.estimate.result import FOCAL_DETERMINED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from manymatch.batch import CameraPer
     from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.geometry.camera import Camera

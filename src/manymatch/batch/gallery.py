@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import heapq
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +19,6 @@ from manymatch.viz.figure import screen_image
 from manymatch.viz.report import embedded_jpeg, page_template
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from manymatch.batch.outputs import MatchStore
     from manymatch.batch.parts import Run
     from manymatch.io.pairs import Pair

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import count, refusal, require
+from manymatch.batch import CAMERA_PER
 from manymatch.batch.focals import FOCAL_COLUMNS, shared_focals
 from manymatch.batch.gallery import write_gallery
 from manymatch.batch.parts import FORMAT, RUN, Run, read_run
@@ -202,9 +203,10 @@ class MatchStore:
     opened, is a `KeyError`.
     """
 
-    def __init__(self, run: Run, common: Mapping[str, Any]) -> None:
+    def __init__(self, run: Run, common: Mapping[str, Any], camera_per: CameraPer) -> None:
         arrow = require("pyarrow", "a batch", "images")
         self._common, self._part = common, functools.lru_cache(_HELD)(run.read)
+        self._run, self._camera_per = run, camera_per
         empty = arrow.schema({"index": "int64", "name0": "string", "name1": "string"})
         found, places = [empty.empty_table()], [np.zeros((0, 2), dtype=np.int64)]
         self.rows = 0
@@ -290,6 +292,36 @@ class MatchStore:
         )
         return {name: value for name, value in row.items() if value is not None}, found
 
+    @functools.cached_property
+    def _focals(self) -> dict[str, SharedFocal]:
+        return shared_focals(self._run.rows(FOCAL_COLUMNS))
+
+    def images(self, row: Mapping[str, Any], found: PairMatches) -> list[ImageRecord]:
+        """Make the records of the images of a pair, as files of other tools know them.
+
+        An image has one camera in all of its pairs; if its focal length was unknown, that of EXIF,
+        or that of `shared_focals` of all rows.
+        """
+        records = []
+        for side, own in enumerate(_cameras(found)):
+            camera, group = own, row.get(f"camera{side}_group")
+            known = row.get(f"camera{side}_source") != "found"
+            if group is not None:
+                focal = row[f"prior_focal{side}_px"]
+                if group in self._focals and not (known and self._camera_per == "pair"):
+                    focal = self._focals[group].focal_px
+                camera = own.with_focal(focal)
+            records.append(
+                ImageRecord(
+                    row[f"name{side}"],
+                    camera=camera,
+                    focal_known=known,
+                    orientation=(found.config or {})["orientations"][side],
+                    camera_name=None if self._camera_per == "pair" else group,
+                )
+            )
+        return records
+
 
 def read_matches(path: object) -> MatchStore:
     """Open the matches of a batch, to read them pair by pair.
@@ -335,7 +367,8 @@ def read_matches(path: object) -> MatchStore:
         if not isinstance(known.get(name), kind):
             raise refusal(f"{RUN}: {name!r}", want, known.get(name))
     kept = columns(known.get("with_rank_one") is True, matches=True)
-    store = MatchStore(Run(folder, known, None, kept, known["parts"]), known["provenance"])
+    run = Run(folder, known, None, kept, known["parts"])
+    store = MatchStore(run, known["provenance"], known.get("camera_per", CAMERA_PER[0]))
     if store.rows < (finished := earlier_rows(folder)):
         raise ValueError(
             f"path must be a whole batch, got {str(folder)!r} (its parts have {store.rows:,} of "
@@ -426,14 +459,8 @@ def write_outputs(
     run: Run,
     pairs: Sequence[Pair],
     formats: Sequence[str],
-    camera_per: CameraPer,
 ) -> list[Path]:
-    """Write the matches of all pairs in formats of `run_batch`; return files of several pairs.
-
-    An image has one camera in all of its pairs; if its focal length was unknown, that of EXIF, or
-    that of `shared_focals` of all rows.
-    """
-    focals = shared_focals(run.rows(FOCAL_COLUMNS)) if "colmap-db" in formats else {}
+    """Write the matches of all pairs in formats of `run_batch`; return files of several pairs."""
     folder = run.folder
     places = {"npz": folder / "matches", "colmap": folder / "colmap"}
     with contextlib.ExitStack() as stack:
@@ -447,7 +474,7 @@ def write_outputs(
             if "npz" in formats:
                 found.write_npz(pair_file(places["npz"], index, pairs[index], "npz"))
             if writers:
-                image0, image1 = _images(row, found, focals, camera_per)
+                image0, image1 = store.images(row, found)
                 # Only a pose whose matches can be trusted is given to mappers.
                 pose = found.pose if row["trusted"] else None
                 found = dataclasses.replace(found, pose=pose, cameras=_cameras(found))
@@ -460,31 +487,3 @@ def write_outputs(
 def _cameras(found: PairMatches) -> tuple[Camera, Camera]:
     camera0, camera1 = map(Camera.from_dict, (found.config or {})["cameras"])
     return camera0, camera1
-
-
-def _images(
-    row: dict[str, Any],
-    found: PairMatches,
-    focals: Mapping[str, SharedFocal],
-    camera_per: CameraPer,
-) -> list[ImageRecord]:
-    """Make the records of the images of a pair."""
-    records = []
-    for side, own in enumerate(_cameras(found)):
-        camera, group = own, row.get(f"camera{side}_group")
-        known = row.get(f"camera{side}_source") != "found"
-        if group is not None:
-            focal = row[f"prior_focal{side}_px"]
-            if group in focals and not (known and camera_per == "pair"):
-                focal = focals[group].focal_px
-            camera = own.with_focal(focal)
-        records.append(
-            ImageRecord(
-                row[f"name{side}"],
-                camera=camera,
-                focal_known=known,
-                orientation=(found.config or {})["orientations"][side],
-                camera_name=None if camera_per == "pair" else group,
-            )
-        )
-    return records

@@ -29,29 +29,24 @@ import threading
 import time
 import zlib
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from manymatch._validate import integer, require
+from manymatch._validate import IndexArray, integer, require
 from manymatch.io import files
 from manymatch.io.files import open_regular, out_of_memory
 from manymatch.io.remote import is_remote, masked
 from manymatch.options import num_threads, share_cores, usable_cores
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import FrameType
-
-    from manymatch._validate import IndexArray
-
-#: Increased when the meaning of a part changes; 5 and earlier had a journal in place of parts.
+#: Increased when the meaning of a part changes.
 FORMAT = 7
 RUN = "run.json"
 
-_EARLIER = "journal.jsonl"
 # Files and folders of runs of any kind.
 _OURS = re.compile(
     r"run\.json|parts.*|times|matches|colmap|pictures|pairs\.(csv|parquet)|summary\.json"
@@ -74,7 +69,7 @@ class RunProgress:
 
     `counts` are the items that this run finished, by category, such as their verdict.
     `seconds_left` is estimated from its speed, None before its first block. `label` says which part
-    of a longer run this is.
+    of a longer run this is, `noun` what the items are.
     """
 
     finished: int
@@ -82,6 +77,7 @@ class RunProgress:
     counts: dict[str, int]
     seconds_left: float | None
     label: str = ""
+    noun: str = "pair"
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -302,12 +298,12 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     if not (folder / RUN).exists():
         return None
     try:
-        found = json.loads(files.read_text(folder / RUN, "the settings of a run"))
+        found = files.read_json(folder / RUN, "the settings of a run")
         if not isinstance(found, dict) or "format" not in found:
             raise ValueError("there is no format")  # noqa: TRY301 - one sentence for all
         if found.pop("checksum", None) not in (None, zlib.crc32(_json(found).encode())):
             raise ValueError("its checksum does not fit its content")  # noqa: TRY301
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(
             f"a run must have a whole {RUN}, got {str(folder / RUN)!r} ({error}); remove it and "
             "run the same command again, which keeps the parts that fit"
@@ -335,9 +331,7 @@ def check_run(folder: Path, header: Mapping[str, Any]) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, got the file {str(folder)!r}")
     found, holds = read_run(folder), None
-    if found is None and (folder / _EARLIER).exists():
-        holds = f"results of an earlier version ({_EARLIER})"
-    elif found is not None:
+    if found is not None:
         wanted = json.loads(_json({"format": FORMAT, **header}))
         differing = (difference(found.get(name), wanted[name], name) for name in wanted)
         holds = next(filter(None, differing), None)
@@ -472,7 +466,7 @@ def run_blocks(
         stack.enter_context(_interruptible(stop))
         stack.callback(finish)
         while (waiting or pending) and not stop.is_set():
-            # A block that was put off, maybe for lack of memory, is alone.
+            # A block that failed before, perhaps for lack of memory, runs alone.
             while waiting and len(pending) < (1 if waiting[0] in again else workers):
                 block = waiting.popleft()
                 pending[threads.submit(do_block, block)] = block

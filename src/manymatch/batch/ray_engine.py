@@ -275,7 +275,6 @@ def _do_view(driver: Driver, key: ImageKey) -> View | None:
 def _do_block(
     driver: Driver, block: int, keys: list[ImageKey], *views: View | None
 ) -> dict[str, int]:
-    """Compute a block, and write its part."""
     do_block = _work_of(driver)
     lent = zip(keys, views, strict=True)
     do_block.work.views.lent = {key: view for key, view in lent if view is not None}

@@ -5,22 +5,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import integer, refusal
+from manymatch._validate import IndexArray, integer, refusal
 from manymatch.batch.parts import cut, read_run
-from manymatch.io.pairs import numbered
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from manymatch._validate import IndexArray
-    from manymatch.io.pairs import Pair
+from manymatch.io.pairs import Pair, numbered
 
 # Pairs of a block at most, so that it takes less than about 20 s (networks are slow without a GPU),
 # and blocks at least where there are fewer pairs, so that all workers are busy.
@@ -68,7 +61,7 @@ def local_order(pairs: Sequence[Pair]) -> IndexArray:
 
     Images are numbered by a breadth-first search of the graph whose edges are the pairs, and pairs
     follow a Z-order curve over the two numbers of their images. Any stretch of it then
-    needs few images, be it a thousand pairs or a sixteenth of all. This holds for all pairs of a
+    needs few images, a thousand pairs as well as a sixteenth of all. This holds for all pairs of a
     folder, for a sequence and for neighbours that a retrieval found, in any order of the list.
     """
     images, numbers = numbered(pairs)

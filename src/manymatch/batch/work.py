@@ -10,16 +10,17 @@ import re
 import threading
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 
-from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass, focal_row, is_shared
-from manymatch.batch.parts import error_sentence, machine_fault, stop_point
+from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass, SharedFocal, focal_row, is_shared
+from manymatch.batch.parts import Run, error_sentence, machine_fault, stop_point
 from manymatch.estimate.confidence import Verdict
-from manymatch.features.extractor import Extractor, extract_all
+from manymatch.features.extractor import Extractor, Features, extract_all
 from manymatch.geometry.pose import (
     FAILURE_DEG,
     pose_error_deg,
@@ -30,19 +31,13 @@ from manymatch.io.files import make_folder, name_end, write_text
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.matches import alternative_arrays, to_json
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
-from manymatch.matcher.match_result import trusted
+from manymatch.matcher.match_result import MatchResult, trusted
 from manymatch.matcher.matcher import Matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from manymatch.batch import CameraPer
-    from manymatch.batch.focals import SharedFocal
-    from manymatch.batch.parts import Run
-    from manymatch.features.extractor import Features
     from manymatch.io.pairs import Pair
     from manymatch.matcher.config import MatcherConfig
-    from manymatch.matcher.match_result import MatchResult
 
 #: A file, its quarter turns, and another working size.
 ImageKey: TypeAlias = tuple[Path, int, int | None]

@@ -30,16 +30,18 @@ COMMANDS = {
     "demo": "Match two photographs that come with the package, and write pictures and a report.",
     "match": "Find the relative pose of two images and their one-to-one matches.",
     "batch": "Match many pairs of images; the same command continues after an interruption.",
+    "reconstruct": "Reconstruct a scene from photographs: camera poses, points and a page.",
+    "localize": "Find out where photographs were taken, in a model of the place.",
     "align": "Warp the second image onto the first, by a homography or an affine map.",
     "solve": "Estimate a pose, a matrix or a transform from candidates of your own.",
     "models": "List models and presets, whether their weights are here, and how to get them.",
-    "pca": "Colour two images by the first principal components of their feature maps.",
 }
 # Commands of the lab, a package of its own that names their modules by entry points.
 LAB_COMMANDS = {
     "eval": "Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.",
     "compare": "Compare two runs on the same pairs: differences of the AUC with intervals.",
     "datasets": "List data sets, where to get them, and whether a folder has all of one.",
+    "pca": "Colour two images by the first principal components of their feature maps.",
 }
 SHELLS = ("bash", "zsh", "fish")
 # Variable by which the scripts of Typer ask for completions.
@@ -95,7 +97,6 @@ class _Commands(TyperGroup):
 
 
 def _module(name: str) -> Any:
-    """Import the module of a command."""
     if name in COMMANDS:
         return importlib.import_module(f"manymatch.cli.{name.replace('-', '_')}")
     for point in metadata.entry_points(group="manymatch.commands", name=name):

@@ -12,6 +12,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self
 
 import typer
@@ -21,9 +23,6 @@ from manymatch.io.files import MissingFileError, out_of_memory
 from manymatch.io.remote import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
     from rich.console import Console
     from rich.progress import Progress
 
@@ -257,7 +256,7 @@ class Tracker(contextlib.ExitStack):
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY or finished == total:
             self._last = now
-            line = f"{finished:,} of {count(total, 'pair')}{label}: {text}"
+            line = f"{finished:,} of {count(total, progress.noun)}{label}: {text}"
             self._console.print(line, soft_wrap=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from manymatch._validate import count
 from manymatch.cli import flags
@@ -14,11 +14,8 @@ from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io.files import local_path, output_folder
 from manymatch.io.pairs import demo_pair
-from manymatch.matcher.match_result import RANK_ONE
+from manymatch.matcher.match_result import RANK_ONE, MatchResult
 from manymatch.matcher.matcher import Matcher
-
-if TYPE_CHECKING:
-    from manymatch.matcher.match_result import MatchResult
 
 EXAMPLE = "Example: manymatch demo --preset classic --out out/demo"
 _RIGHT_DEG = 5.0
@@ -74,7 +71,6 @@ def run(
 def _write(
     result: MatchResult, folder: Path, true_pose: RelativePose, rank_one_error: float
 ) -> dict[str, Path]:
-    """Write pictures, report and JSON."""
     files = {}
     if result.rank_one is not None:
         files["rank-one"] = folder / "rank_one.png"
@@ -90,7 +86,6 @@ def _write(
 
 
 def _summary(result: MatchResult, own: float, rank_one: float) -> str:
-    """Say in one or two sentences what the table shows."""
     if own >= _RIGHT_DEG:
         return "The pose is not found with these settings."
     if rank_one < _RIGHT_DEG:

@@ -6,8 +6,9 @@ import dataclasses
 import functools
 import inspect
 import json
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,9 +18,6 @@ from manymatch.cli.console import print_plain, print_table
 from manymatch.features.feature_config import FeatureConfig
 from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.options import Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 COMMON = "Settings"
 #: Settings that are flags, in the order of the help; ``--set`` takes all.

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,11 +24,8 @@ from manymatch.cli.console import (
 )
 from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
 from manymatch.io.files import name_end, output_folder
-from manymatch.matcher.match_result import FORMATS, check_formats, earlier_result
+from manymatch.matcher.match_result import FORMATS, MatchResult, check_formats, earlier_result
 from manymatch.matcher.matcher import Matcher, image_names
-
-if TYPE_CHECKING:
-    from manymatch.matcher.match_result import MatchResult
 
 HINT = "all pairs of a folder or a list are matched by: manymatch batch FOLDER"
 # Length of the part of a folder's name that one image has; systems limit the whole to 255 bytes.

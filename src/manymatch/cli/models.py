@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,15 +12,11 @@ import typer
 from manymatch._validate import count, suggest
 from manymatch.cli.console import Json, print_json, print_plain, print_table
 from manymatch.features.feature_config import NATIVE, NO_DETECTOR
-from manymatch.features.registry import ALIASES, find_model, models
+from manymatch.features.registry import ALIASES, Model, find_model, models
 from manymatch.features.weights import fetch_command, whereabouts
 from manymatch.matcher.config import PRESETS, MatcherConfig, SourceConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from manymatch.features.registry import Model
-
     _Record = dict[str, Any]
 
 EXAMPLE = "Example: manymatch models dinov3-vitl16"
@@ -90,7 +87,6 @@ def _model_record(model: Model) -> _Record:
 
 
 def _state(record: _Record) -> str:
-    """Say in a few words whether a model can be loaded."""
     if record["missing_libraries"]:
         return f"needs {', '.join(record['missing_libraries'])}"
     if not record["needs_weights"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - Typer reads the annotations
+from pathlib import Path
 from typing import Annotated, Any
 
 from manymatch._validate import choice, count
@@ -18,7 +18,7 @@ from manymatch.io.files import output_folder, whole_files, write_text
 from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.match_result import earlier_result, other_poses
+from manymatch.matcher.match_result import CONVENTION, earlier_result, other_poses
 from manymatch.options import Options
 
 EXAMPLE = (
@@ -28,10 +28,7 @@ HINT = "two images are matched by: manymatch match IMAGE0 IMAGE1"
 
 # By problem: its noun with an article, and what maps to what, for result.json.
 _KINDS = {
-    "relative": (
-        "a relative pose",
-        "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1",
-    ),
+    "relative": ("a relative pose", CONVENTION),
     "homography": ("a homography", "x1 ~ homography @ x0 in pixels; homography[2][2] is 1"),
     "fundamental": ("a fundamental matrix", "x1 @ fundamental @ x0 = 0 in pixels; its norm is 1"),
     "absolute": (

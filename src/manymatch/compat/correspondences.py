@@ -7,10 +7,11 @@ import functools
 import importlib
 import inspect
 import types
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manymatch._validate import BoolArray, FloatArray, IndexArray, float_array, int_array, refusal
 from manymatch.associate.merge import place_in_group
@@ -18,11 +19,6 @@ from manymatch.geometry.camera import Camera, as_camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 from manymatch.options import Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 R = TypeVar("R")
 
@@ -157,15 +153,9 @@ def _points(value: Any, name: str, size: int) -> FloatArray:
 
 def _distinct(table: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
     """Return where each different row of a table (N, D) first occurs, and which one each row is."""
-    order = np.lexsort(table.T)
-    new = np.ones(len(table), dtype=np.bool_)
-    new[1:] = (table[order[1:]] != table[order[:-1]]).any(axis=1)
-    # The sort is stable, so that the first of equal rows comes first.
-    start = order[new]
-    by_occurrence = np.argsort(start, kind="stable")
-    numbers = np.empty(len(table), dtype=np.int64)
-    numbers[order] = np.argsort(by_occurrence, kind="stable")[np.cumsum(new) - 1]
-    return start[by_occurrence], numbers
+    _, start, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    place = np.argsort(np.argsort(start))
+    return np.sort(start), place[group.reshape(-1)]
 
 
 def make_options(names: Mapping[str, str], **values: Any) -> Options:

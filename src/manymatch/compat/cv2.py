@@ -6,11 +6,13 @@ Arguments, shapes and types are those of OpenCV. What differs is listed in docs/
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import float_array, int_array, refusal, require
+from manymatch._validate import FloatArray, float_array, int_array, refusal, require
 from manymatch.compat.correspondences import (
     Correspondences,
     Solved,
@@ -27,16 +29,9 @@ from manymatch.estimate.fundamental import estimate_fundamental
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.options import AUTO
+from manymatch.options import AUTO, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from manymatch._validate import FloatArray
-    from manymatch.options import Options
-
     Mask = NDArray[np.uint8]
 
 _POINTS = ("points1", "points2")
@@ -258,7 +253,6 @@ def _form(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
 
 
 def _options(given: Mapping[str, Any]) -> Options:
-    """Make options of the settings of any of the functions."""
     params = given.get("params")
     params = given.get("method") if params is None else params
     if params is not None and not isinstance(params, int | np.integer):

@@ -10,11 +10,12 @@ import dataclasses
 import math
 import sys
 import types
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import float_array
+from manymatch._validate import FloatArray, float_array
 from manymatch.compat.correspondences import (
     Info,
     Solved,
@@ -35,9 +36,6 @@ from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate
 from manymatch.geometry.camera import Camera as _Camera
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from manymatch._validate import FloatArray
     from manymatch.options import Options
 
 # Keys of `ransac_opt` that are fields of `Options`; PoseLib ignores keys that it does not know, and
@@ -232,7 +230,6 @@ def _info(solved: Solved) -> Info:
 
 
 def _camera_pose(found: Any) -> Any:
-    """Return a pose as PoseLib has it, the identity if there is none."""
     R, t = (np.eye(3), np.zeros(3)) if found is None else (np.array(found.R), np.array(found.t))
     package = installed("poselib")
     if package is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import float_array, refusal, require
+from manymatch._validate import FloatArray, float_array, refusal, require
 from manymatch.compat.correspondences import (
     Correspondences,
     Info,
@@ -37,7 +37,6 @@ from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similari
 from manymatch.geometry.camera import Camera as _Camera
 
 if TYPE_CHECKING:
-    from manymatch._validate import FloatArray
     from manymatch.options import Options
 
 _POINTS = ("points2D1", "points2D2")
@@ -223,7 +222,6 @@ def estimate_sim3d_robust(given: Any) -> Info | None:
 
 
 def _clouds(given: Any, function: Any, kind: str) -> Info | None:
-    """Estimate a transform between clouds and return it as pycolmap does."""
     rows, options = rows_of(given, ("src", "tgt"), (3, 3)), _options(given)
     solved = rows.solve(function, options.threshold_px, options=options)
     transform = solved.estimate.transform
@@ -343,5 +341,4 @@ def _result(solved: Solved, **models: Any) -> Info | None:
 
 
 def _rigid3d(pose: Any) -> Any:
-    """Return a pose as a pycolmap.Rigid3d."""
     return require("pycolmap", "a pose in pycolmap's form", "colmap").Rigid3d(pose.matrix()[:3])

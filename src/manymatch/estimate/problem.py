@@ -96,6 +96,7 @@ class PreparedPair:
     """
 
     focals: FocalPosterior | None = None  # of focal lengths that were found with a relative pose
+    viewpoints: FloatArray | None = None  # (2, 3), of the sensors that saw two clouds
 
     def __init__(
         self,
@@ -230,9 +231,13 @@ class GeometricProblem(Generic[E_co]):
     parameters: int  # degrees of freedom of a model
     dimensions: int  # of the error of a candidate
     # Log-odds that a match, or a model, is right: a constant, and a slope for every feature of
-    # `match_features`, or of `confidence.features_of`.
+    # `match_features`, or of `evidence.features_of`.
     match_coefficients: tuple[float, ...]
     model_coefficients: tuple[float, ...]
+    # What else tells whether a model is right, (F,); empty for pairs without it. The coefficients
+    # of a model have a slope for each of these numbers too.
+    evidence: Callable[[PreparedPair, Any], FloatArray] = lambda *_: np.zeros(0)
+    evidence_coefficients: tuple[float, ...] = ()
     clause: str = ""  # describes models whose numbers tell people nothing
     limit: str = "within 3 thresholds"  # what error counts as right
     chart: Chart | None = None  # a relative pose has functions of its own, in `uncertainty`

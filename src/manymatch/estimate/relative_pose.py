@@ -31,6 +31,9 @@ CameraLike: TypeAlias = object
 # A parallax below this many times the angle of the threshold says little about the direction of
 # the translation.
 _LOW_PARALLAX = 4.0
+# Errors of a focal length that both cameras share are this share of the deviation that the matches
+# leave, of whose nats 16 count as one (docs/unknown_focal.md).
+_SHARED_ERRORS = 0.6
 # Of `scorer_times`: minimal samples, each with up to ten poses, and rounds over all of them.
 _SAMPLES, _REPEATS = 400, 5
 
@@ -289,7 +292,10 @@ def _own(pair: PreparedPair, result: Any, fields: dict[str, Any]) -> dict[str, A
     if pair.parameters is None:
         return own
     focals = _focal_posterior(pair, result)
-    sd = (focals.deviations @ focals.into) * [camera.focal for camera in known.cameras]
+    scale = _SHARED_ERRORS if pair.parameters[4] else 1.0
+    beyond = np.maximum(focals.deviations**-2.0 - focals.sigma**-2.0, 0.0)  # the prior
+    sd = (beyond / scale**2 + focals.sigma**-2.0) ** -0.5 @ focals.into
+    sd *= [camera.focal for camera in known.cameras]
     return {
         **own,
         **{f"camera{i}": camera for i, camera in enumerate(known.cameras)},

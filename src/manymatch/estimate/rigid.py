@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
-from manymatch._validate import FloatArray, IndexArray, Method, read_only, real
+from manymatch import _core
+from manymatch._validate import FloatArray, IndexArray, Method, float_array, read_only, real
 from manymatch.estimate.homography import HOMOGRAPHY, RIGHT_THRESHOLDS
 from manymatch.estimate.problem import (
     Chart,
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 
 # The threshold in the unit of the core, whose square is an ordinary number.
 _THRESHOLDS = (1e-100, 1e100)
+# A graph holds clouds, and not only matches, if at least this share of the points of a side has no
+# candidate. Points closer than this many thresholds are near each other however dense clouds are.
+_LEAST_UNMATCHED, _LEAST_SPACING = 0.1, 1.0 / 3.0
+# Gap between surfaces, in spacings of their points, below which it says no more. Share of points in
+# front of what a sensor saw that right transforms do not exceed, and what is added to it.
+_LEAST_GAP, _MOST_IN_FRONT, _LEAST_IN_FRONT = 0.4, 0.12, 0.02
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -77,6 +84,7 @@ def estimate_rigid_transform(
     method: Method = "auto",
     options: Options | None = None,
     proposals: ArrayLike | None = None,
+    viewpoints: ArrayLike | None = None,
     **settings: Unpack[OptionKeywords],
 ) -> RigidEstimate:
     """Estimate the rotation and translation between two clouds from candidate correspondences.
@@ -91,6 +99,10 @@ def estimate_rigid_transform(
     method, options, proposals, **settings
         As in `estimate_relative_pose`. The filter of "auto" looks for candidates that keep their
         distances to each other. `options.threshold_px` is not used.
+    viewpoints : (2, 3) array, optional
+        Where the sensor stood that saw points0, and the one that saw points1, each in the
+        coordinates of its cloud; NaN if unknown. `assess` then also looks whether points of one
+        cloud lie in front of what the sensor of the other saw.
 
     Returns
     -------
@@ -108,7 +120,8 @@ def estimate_rigid_transform(
     >>> np.allclose(estimate.transform[:3], [[0, -1, 0, 1], [1, 0, 0, 2], [0, 0, 1, 3]])
     True
     """
-    return RIGID.solve((graph, threshold), method, options, proposals, settings)
+    given = (graph, threshold), method, options, proposals, settings
+    return RIGID.solve(*given, viewpoints=viewpoints)
 
 
 def estimate_similarity(
@@ -117,6 +130,7 @@ def estimate_similarity(
     method: Method = "auto",
     options: Options | None = None,
     proposals: ArrayLike | None = None,
+    viewpoints: ArrayLike | None = None,
     **settings: Unpack[OptionKeywords],
 ) -> SimilarityEstimate:
     """Estimate scale, rotation and translation between two clouds from candidates.
@@ -130,7 +144,7 @@ def estimate_similarity(
         symmetric, since otherwise a scale of zero would bring all points together: it is the
         distance times ``sqrt(s0 / s)``, s the scale and s0 the ratio of the sizes of the clouds
         (medians of the distances from their centres). Scales between s0 / 16 and 16 s0 are found.
-    method, options, proposals, **settings
+    method, options, proposals, viewpoints, **settings
         As in `estimate_rigid_transform`.
 
     Returns
@@ -139,7 +153,8 @@ def estimate_similarity(
         ``transform`` (4, 4) maps points0 to points1, ``x1 = s R @ x0 + t``, and ``scale`` is s;
         everything else as in `estimate_rigid_transform`.
     """
-    return SIMILARITY.solve((graph, threshold), method, options, proposals, settings)
+    given = (graph, threshold), method, options, proposals, settings
+    return SIMILARITY.solve(*given, viewpoints=viewpoints)
 
 
 def _prepare(
@@ -148,6 +163,7 @@ def _prepare(
     options: Options,
     proposals: object = None,
     where: str = "",
+    viewpoints: object = None,
     *,
     free_scale: bool,
 ) -> PreparedPair:
@@ -163,9 +179,15 @@ def _prepare(
     x0, x1 = frame.into(checked.points0, 0), frame.into(checked.points1, 1)
     unit = 1.0 / (2.0 * frame.half[1])
     unit = min(max(number * unit, _THRESHOLDS[0]), _THRESHOLDS[1]) / number
-    return PreparedPair(
+    pair = PreparedPair(
         *(checked, x0, x1, unit, options, proposals, where), threshold=number, frame=frame
     )
+    if viewpoints is not None:
+        want = "the places (2, 3) of the two sensors"
+        places = float_array(viewpoints, f"{where}viewpoints", want, (2, 3), finite=False)
+        both = [frame.into(places[[side]], side) for side in (0, 1)]
+        pair.viewpoints = np.concatenate(both)
+    return pair
 
 
 class Frame:
@@ -235,7 +257,27 @@ def _error(pair: PreparedPair, model: FloatArray, base: FloatArray) -> FloatArra
     return np.asarray(gap.ravel() / (math.sqrt(len(used)) * RIGHT_THRESHOLDS * pair.eps))
 
 
+def _surfaces(pair: PreparedPair, model: FloatArray) -> FloatArray:
+    """Logarithms (2,) of how closely the surfaces of two clouds fit, and of the free space.
+
+    The gap between the surfaces, and the share of points in front of what a sensor saw as far as
+    it exceeds that of right transforms; with minus signs. Empty for plain matches and small clouds.
+    """
+    matched = (len(np.unique(e)) for e in pair.edges.T)
+    shares = (n / max(len(x), 1) for n, x in zip(matched, (pair.x0, pair.x1), strict=True))
+    if min(shares) > 1.0 - _LEAST_UNMATCHED:
+        return np.zeros(0)
+    places = np.full((2, 3), np.nan) if pair.viewpoints is None else pair.viewpoints
+    spacing = _LEAST_SPACING * pair.eps
+    found = _core.cloud_surfaces(pair.x0, pair.x1, spacing, model[None], places)
+    if not len(found):
+        return np.zeros(0)
+    gap, front = max(found[0, 0], _LEAST_GAP), found[0, 1:].max() + _LEAST_IN_FRONT
+    return -np.log([gap, max(front / _MOST_IN_FRONT, 1.0)])
+
+
 _SHARED: dict[str, Any] = {
+    "evidence": _surfaces,
     "public": lambda pair, model: read_only(pair.frame.out_of(model)),
     "sample_size": 3,
     "dimensions": 3,
@@ -254,6 +296,7 @@ RIGID = GeometricProblem(
     errors=errors_by("score_rigid"),
     parameters=6,
     model_coefficients=(6.947, 0.000, 1.292, 0.707, 0.000, 0.094, 3.440, 0.598, 0.188),
+    evidence_coefficients=(8.051, 0.0, 0.399, 2.152, 0.0, 0.0, 2.952, 0.782, 0.0, 11.92, 6.0),
     chart=Chart(_move, _residuals, _rigid_numbers, _error),
     **_SHARED,
 )
@@ -267,6 +310,7 @@ SIMILARITY = GeometricProblem(
     errors=errors_by("score_similarity"),
     parameters=7,
     model_coefficients=(9.952, 0.000, 1.510, 2.158, 0.000, 1.130, 0.465, 0.000, 0.941),
+    evidence_coefficients=(7.162, 0.0, 2.137, 2.653, 0.0, 0.0, 0.0, 0.465, 0.0, 13.859, 6.0),
     chart=Chart(_move, _residuals, _similarity_numbers, _error),
     **_SHARED,
 )

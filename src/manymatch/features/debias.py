@@ -8,24 +8,18 @@ the same layer and input size.
 from __future__ import annotations
 
 import dataclasses
-import os
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from manymatch._validate import float_array, integer, refusal
-from manymatch.features.maps import first_cell, normalised, run_backbone, unit_rows
-from manymatch.features.resize import Frame, resize_image
-from manymatch.io.image import load_image
+from manymatch._validate import choice, float_array, integer, refusal
+from manymatch.features.maps import FeatureMap, first_cell, normalised, run_backbone, unit_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import ArrayLike, NDArray
-
     from manymatch.features.backbones import Backbone
-    from manymatch.features.maps import FeatureMap
 
 #: Probes by name.
 PROBES = ("black", "grey", "noise")
@@ -126,21 +120,14 @@ class PositionalBasis:
 
 
 def probe_image(probe: object, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Make an image of (width, height) without content: "black", "grey", "noise" or one's own.
+    """Make an image of (width, height) without content: "black", "grey" or "noise".
 
-    The noise is uniform, independent for every pixel and colour, and always the same. An array or
-    `pathlib.Path` is an image of the user's, which is brought to the size.
+    The noise is uniform, independent for every pixel and colour, and always the same.
     """
     width, height = (integer(n, "size", 1) for n in size)
-    if isinstance(probe, str) and probe in PROBES:
-        if probe == "noise":
-            return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-        return np.full((height, width, 3), 0 if probe == "black" else 128, dtype=np.uint8)
-    if not isinstance(probe, np.ndarray | os.PathLike):
-        raise refusal("probe", f"one of {', '.join(PROBES)}, an array or a Path", probe)
-    image = load_image(probe, "probe")
-    given = (image.shape[1], image.shape[0])
-    return resize_image(image, Frame(given, (width, height), (width, height)))
+    if choice(probe, "probe", PROBES) == "noise":
+        return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return np.full((height, width, 3), 0 if probe == "black" else 128, dtype=np.uint8)
 
 
 def positional_bases(

@@ -13,14 +13,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import refusal, require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
 
 #: Of a backbone's matrix products and convolutions; the first is the default.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import count, refusal
+from manymatch._validate import FloatArray, IndexArray, count, refusal
 from manymatch.features.debias import PositionalBasis, positional_bases
-from manymatch.features.detectors import Keypoints
+from manymatch.features.detectors import Detector, Keypoints
 from manymatch.features.device import (
     check_precision,
     choose_device,
@@ -28,13 +29,7 @@ from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.io.image import load_image
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from manymatch._validate import FloatArray, IndexArray
     from manymatch.features.backbones import Backbone
-    from manymatch.features.detectors import Detector
 
 # Raised when this package computes other numbers from the same settings.
 _REVISION = 4
@@ -137,7 +132,6 @@ class Features:
 
 
 def _turned(size: tuple[int, int], turns: int) -> tuple[int, int]:
-    """Width and height after some quarter turns."""
     return (size[1], size[0]) if turns % 2 else size
 
 
@@ -249,28 +243,9 @@ class Extractor:
         """Compute the features of several images; `longest` as in `extract`, by image."""
         return [features for (features,) in extract_all([self], images, longest=longest)]
 
-    def maps(
-        self, images: Sequence[object], layers: Sequence[int] | None = None, *, debias: int = 0
-    ) -> list[dict[int, FeatureMap]]:
-        """Compute dense maps of several layers, corrected by a positional basis if asked for."""
-        backbone = self.backbone
-        if backbone is None:
-            raise ValueError(
-                f"descriptor must be a backbone to have maps, got {self.config.descriptor!r}"
-            )
-        arrays = [load_image(image) for image in images]
-        results = self._dense(arrays, backbone, layers, self.config)
-        for maps in results if debias else ():
-            for layer, raw in maps.items():
-                basis = self._basis(backbone, layer, self.config, raw)
-                flat = raw.values.reshape(raw.dim, -1).T
-                corrected = np.ascontiguousarray(basis.apply(flat, debias).T)
-                maps[layer] = dataclasses.replace(raw, values=corrected.reshape(raw.values.shape))
-        return results
-
     def _extract(self, image: _Given, longest: int | None) -> Features:
         """Compute features, with what other extractors have made of the same image."""
-        config = self._config(longest)
+        config = self.config if longest is None else self.config.replace(longest=longest)
         if config.detector == NO_DETECTOR:
             return _without_keypoints(image, config)
         with self._lock:
@@ -281,9 +256,6 @@ class Extractor:
             self.cache.write(key, arrays)
         sizes = {name: tuple(arrays[name].tolist()) for name in ("size", "working")}
         return Features(**arrays | sizes, provenance=key)
-
-    def _config(self, longest: int | None) -> FeatureConfig:
-        return self.config if longest is None else self.config.replace(longest=longest)
 
     def _compute(self, image: _Given, config: FeatureConfig) -> dict[str, Any]:
         """Compute the arrays of features, as a cache keeps them."""
@@ -299,45 +271,15 @@ class Extractor:
         sizes = {"size": np.array(image.size), "working": np.array(frame.content)}
         return sizes | {name: array for name, array in arrays.items() if array is not None}
 
-    def _map(self, image: _Given, layer: int, config: FeatureConfig, backbone: Backbone) -> Any:
-        """Return a map of an image; the pass also computes layers that other extractors want."""
-        kind, last = config.dense_pass, backbone.num_layers
-        if (kind, layer) not in image.maps:
-            # A map must not depend on the others: inputs have whole cells of all layers asked for.
-            asked = {layer} | {
-                other
-                for other in (wanted or last for wanted in image.wanted[kind])
-                if max(other, layer) <= last
-                and backbone.stride_of(other) == backbone.stride_of(layer)
-            }
-            (by_layer,) = self._dense([image.array], backbone, sorted(asked), config)
-            image.maps.update({(kind, other): found for other, found in by_layer.items()})
-        return image.maps[kind, layer]
-
-    def _dense(
-        self,
-        arrays: list[NDArray[np.uint8]],
-        backbone: Backbone,
-        layers: Sequence[int] | None,
-        config: FeatureConfig,
-    ) -> list[dict[int, FeatureMap]]:
-        has_budget = backbone.resize.patches is not None
-        return dense_maps(
-            arrays,
-            backbone,
-            layers,
-            norm=config.norm,
-            resize=Resize.budget(config.patches) if has_budget else config.resizing,
-            batch_size=1,
-            precision=config.precision,
-        )
-
     def _describe(
         self, keypoints: Keypoints, image: _Given, config: FeatureConfig, backbone: Backbone
     ) -> Keypoints:
         """Sample the map of an image at the keypoints that lie on it."""
         layer = config.layer or backbone.num_layers
-        dense = self._map(image, layer, config, backbone)
+        has_budget = backbone.resize.patches is not None
+        resize = Resize.budget(config.patches) if has_budget else config.resizing
+        how: dict[str, Any] = {"resize": resize, "precision": config.precision}
+        dense = dense_maps([image.array], backbone, [layer], norm=config.norm, **how)[0][layer]
         kept = keypoints.take(dense.inside(keypoints.points))
         sampled = dense.sample(kept.points)
         if config.debias:
@@ -399,16 +341,11 @@ def _without_keypoints(image: _Given, config: FeatureConfig) -> Features:
 
 
 class _Given:
-    """An image and its hash; for several extractors, detections in it and maps of it by settings.
-
-    `wanted` are layers that extractors will ask for, by `FeatureConfig.dense_pass`.
-    """
+    """An image and its hash; for several extractors, detections in it by settings."""
 
     def __init__(self, array: NDArray[np.uint8]) -> None:
         self.array, self.size = array, (array.shape[1], array.shape[0])
         self.detections: dict[tuple[object, Resize], Keypoints] = {}
-        self.maps: dict[tuple[object, int], FeatureMap] = {}
-        self.wanted: dict[object, set[int | None]] = collections.defaultdict(set)
 
     @functools.cached_property
     def hash(self) -> str:
@@ -438,9 +375,8 @@ def extract_all(
 ) -> list[tuple[Features, ...]]:
     """Compute several kinds of features of the same images, what they have in common once.
 
-    Images are read once, keypoints of equal settings at equal sizes are detected once, and a
-    backbone sees an image once for all of its layers that have one stride. The cache has an entry
-    for every kind, which does not depend on the others. Arguments are as in
+    Images are read once, and keypoints of equal settings at equal sizes are detected once. The
+    cache has an entry for every kind, which does not depend on the others. Arguments are as in
     `Extractor.extract_many`; the result has for each image the features of each extractor.
     """
     edges: list[int | None] = [None] * len(images) if longest is None else list(longest)
@@ -449,9 +385,6 @@ def extract_all(
     results = []
     for image, edge in zip(images, edges, strict=True):
         given = _Given(load_image(image))
-        for extractor in extractors:
-            config = extractor._config(edge)  # noqa: SLF001
-            given.wanted[config.dense_pass].add(config.layer)
         found = (extractor._extract(given, edge) for extractor in extractors)  # noqa: SLF001
         results.append(tuple(found))
     return results

@@ -11,9 +11,12 @@ import hashlib
 import io
 import json
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manymatch._validate import count
 from manymatch.io.files import (
@@ -24,12 +27,6 @@ from manymatch.io.files import (
     read_npz,
     write_whole,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 # Raised when the meaning of an entry changes; others are never read.
 _FORMAT = 2

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from manymatch._validate import choice, flag, integer, real, refusal, suggest
+from manymatch._validate import choice, flag, integer, real, refusal
 from manymatch.features.device import PRECISIONS
 from manymatch.features.resize import RULES, Resize
 from manymatch.options import setting as any_setting
 from manymatch.options import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Descriptor name for "the detector's own".
 NATIVE = "native"
@@ -127,12 +125,6 @@ class FeatureConfig:
         return (*own, *((name, getattr(self, name)) for name in names))
 
     @property
-    def dense_pass(self) -> tuple[object, ...]:
-        """Settings that decide the maps of a backbone: if equal, one pass has all layers."""
-        network = self.descriptor, self.weights, self.norm, self.precision
-        return (*network, self.resizing, self.patches)
-
-    @property
     def needs_torch(self) -> bool:
         """Whether a network runs."""
         return self.descriptor != NATIVE or self.detector not in _WITHOUT_NETWORK
@@ -178,9 +170,4 @@ FEATURE_PRESETS: dict[str, FeatureConfig] = {
 
 def feature_config(name: object) -> FeatureConfig:
     """Return a preset by name."""
-    if not isinstance(name, str) or name not in FEATURE_PRESETS:
-        known = list(FEATURE_PRESETS)
-        raise ValueError(
-            f"preset must be one of {', '.join(known)}{suggest(name, known)}, got {name!r}"
-        )
-    return FEATURE_PRESETS[name]
+    return FEATURE_PRESETS[choice(name, "preset", FEATURE_PRESETS)]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from manymatch._validate import BoolArray, FloatArray, float_array, integer, refusal
 from manymatch.features.device import inference, require_torch
 from manymatch.features.resize import Frame, Resize, resize_image
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
-    from numpy.typing import ArrayLike, NDArray
 
     from manymatch.features.backbones import Backbone
 
@@ -124,11 +123,10 @@ def dense_maps(
     *,
     norm: bool = True,
     resize: Resize | None = None,
-    batch_size: int = 4,
     precision: str = "float32",
     complete_only: bool = False,
 ) -> list[dict[int, FeatureMap]]:
-    """Compute feature maps, several layers in one pass, images of equal size together.
+    """Compute feature maps, several layers in one pass.
 
     Parameters
     ----------
@@ -138,8 +136,6 @@ def dense_maps(
         As in `Backbone.forward`, which runs where its module is; by default the last layer.
     resize : Resize, optional
         By default the backbone's own.
-    batch_size : int
-        Images per pass at most.
     precision : {"float32", "bfloat16", "float16"}
         Of products and convolutions.
     complete_only : bool
@@ -155,20 +151,20 @@ def dense_maps(
     """
     wanted = checked_layers(layers, backbone)
     policy = backbone.resize if resize is None else resize
-    frames = [_planned(image, policy, backbone, wanted) for image in images]
-    result: list[dict[int, FeatureMap]] = [{} for _ in images]
-    for batch in _batches(frames, integer(batch_size, "batch_size", 1)):
-        pixels = np.stack([_input(images[i], frames[i], backbone) for i in batch])
+    result = []
+    for image in images:
+        frame = _planned(image, policy, backbone, wanted)
+        pixels = _input(image, frame, backbone)[None]
         maps = run_backbone(backbone, pixels, wanted, norm=norm, precision=precision)
-        for layer, values in maps.items():
-            stride, origin = backbone.stride_of(layer), backbone.origin_of(layer)
-            first = first_cell(backbone, layer)
-            start = origin + first * stride - backbone.margin
-            for i, value in zip(batch, values, strict=True):
-                rows, columns = _kept(frames[i], backbone, stride, first, start, complete_only)
-                cells = value[:, first : first + rows, first : first + columns]
-                whole = np.ascontiguousarray(cells)
-                result[i][layer] = FeatureMap.of_network(whole, frames[i], stride, start)
+        found = {}
+        for layer, (values,) in maps.items():
+            stride, first = backbone.stride_of(layer), first_cell(backbone, layer)
+            start = backbone.origin_of(layer) + first * stride - backbone.margin
+            rows, columns = _kept(frame, backbone, stride, first, start, complete_only)
+            cells = values[:, first : first + rows, first : first + columns]
+            whole = np.ascontiguousarray(cells)
+            found[layer] = FeatureMap.of_network(whole, frame, stride, start)
+        result.append(found)
     return result
 
 
@@ -270,11 +266,3 @@ def _kept(
         for content, padded in zip((height, width), frame.padded[::-1], strict=True)
     )
     return rows, columns
-
-
-def _batches(frames: Sequence[Frame], size: int) -> list[list[int]]:
-    """Group indices of equal input size, keeping their order within a group."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for i, frame in enumerate(frames):
-        groups.setdefault(frame.padded, []).append(i)
-    return [g[start : start + size] for g in groups.values() for start in range(0, len(g), size)]

@@ -11,22 +11,19 @@ import dataclasses
 import functools
 import importlib
 import tomllib
+from collections.abc import Callable, Iterable
 from importlib import resources
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from manymatch._validate import choice, refusal, suggest
 from manymatch.associate.candidates import NEAREST
 from manymatch.features.detectors import Detector, Selection
 from manymatch.features.device import require_torch
-from manymatch.features.matchers import TAKES, FunctionMatcher, PairMatcher
+from manymatch.features.matchers import TAKES, FunctionMatcher, PairMatcher, Takes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import TypeVar
-
     from manymatch.features.backbones import Backbone
-    from manymatch.features.matchers import Takes
 
     Found = type[PairMatcher] | FunctionMatcher
     Factory = TypeVar("Factory", bound=Callable[..., Backbone])
@@ -70,6 +67,12 @@ class Model:
     revision: str | None = None
     #: Hexadecimal hashes by file name, or the first digits where no more are published.
     sha256: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
+    #: Entry of the authors' file that holds the tensors, if it has several; expressions for the
+    #: names of its tensors with the names in the network, applied in turn, where an empty name
+    #: leaves a tensor out; and constants of the network that the file lacks.
+    entry: str | None = None
+    tensors: list[list[str]] = dataclasses.field(default_factory=list, hash=False)
+    constants: list[str] = dataclasses.field(default_factory=list, hash=False)
     #: A model of the same kind that is easier to get.
     alternative: str | None = None
     #: Optional packages that run it, as Python imports them.
@@ -102,11 +105,11 @@ class Model:
         return f"https://huggingface.co/{self.hub_id}" if self.gated and self.hub_id else ""
 
 
-# Registered while the program runs. The name of a backbone that takes a model ends in a colon.
+# Registered while the program runs.
 _models: dict[str, Model] = {}
 _backbones: dict[str, Callable[..., Backbone]] = {}
 _matchers: dict[str, type[PairMatcher] | FunctionMatcher] = {}
-# Our own factories that are not in the catalogue.
+# Our own factories that are not in the catalogue; a name with a colon takes the name of a model.
 _OWN_PREFIXES = {"hf:": "backbones.hub:load_hub", "timm:": "backbones.hub:load_timm"}
 _OWN_MATCHERS = {
     "lightglue": "matchers.lightglue:LightGlue",
@@ -146,22 +149,15 @@ def find_model(name: object) -> Model:
     return known[full]
 
 
-def register_backbone(
-    name: str, *, prefix: bool = False, replace: bool = False, model: Model | None = None
-) -> Callable[[Factory], Factory]:
+def register_backbone(name: str, *, replace: bool = False) -> Callable[[Factory], Factory]:
     """Make a backbone available under a name; a decorator for its class or factory.
 
     Parameters
     ----------
     name : str
         What `Matcher(descriptor=name)` and the command line will call it.
-    prefix : bool
-        The name is the part before a colon (``"timm:vit_..."``); the rest is passed to the
-        factory as the keyword `model`.
     replace : bool
         Allow a name that is taken.
-    model : Model, optional
-        Facts that `manymatch models` lists.
 
     Returns
     -------
@@ -182,10 +178,7 @@ def register_backbone(
             raise refusal("factory", "a class or function that makes a Backbone", factory)
         own = (*_own_backbones(), *_OWN_PREFIXES, *_backbones)
         _check_free(name, {taken.removesuffix(":") for taken in own}, replace=replace)
-        _backbones.pop(name if prefix else f"{name}:", None)
-        _backbones[f"{name}:" if prefix else name] = factory
-        if model is not None:
-            _models[name] = model
+        _backbones[name] = factory
         return factory
 
     return decorate
@@ -244,20 +237,15 @@ def matcher_names() -> list[str]:
     return sorted({*_matchers, *_OWN_MATCHERS, *_entry_points("matcher")})
 
 
-def _registered_matcher(name: object) -> Found | EntryPoint:
+def find_matcher(name: object) -> Found:
+    """Return the class of a matcher, or the matcher of a function, by name."""
     if not isinstance(name, str) or name not in matcher_names():
         raise _unknown("matcher", name, [NEAREST, *matcher_names()])
     if name not in _matchers and name in _OWN_MATCHERS:
         _matchers[name] = _imported(_OWN_MATCHERS[name])
-    return _matchers.get(name) or _entry_points("matcher")[name]
-
-
-def find_matcher(name: object) -> Found:
-    """Return the class of a matcher, or the matcher of a function, by name."""
-    found = _registered_matcher(name)
-    if not isinstance(found, EntryPoint):
-        return found
-    return _matchers.setdefault(found.name, _checked_matcher(found.name, found.load()))
+    elif name not in _matchers:
+        _matchers[name] = _checked_matcher(name, _entry_points("matcher")[name].load())
+    return _matchers[name]
 
 
 def load_matcher(
@@ -273,13 +261,8 @@ def load_matcher(
 
 
 def check_matcher(name: object, detector: str) -> None:
-    """Check that a matcher is registered and fits a detector, which is empty if it gets images.
-
-    Nothing is loaded: a matcher of another package is checked once it is.
-    """
-    found = PairMatcher if name == NEAREST else _registered_matcher(name)
-    if isinstance(found, EntryPoint):
-        return
+    """Check that a matcher is registered and fits a detector, which is empty if it gets images."""
+    found = PairMatcher if name == NEAREST else find_matcher(name)
     if found.takes == "images" and detector:
         raise ValueError(f"detector must be left out with the matcher {name!r}, got {detector!r}")
     if found.takes != "images" and not detector:
@@ -325,17 +308,17 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     key = head + colon
     if key not in backbone_names():
         raise _unknown("backbone", name, backbone_names())
-    if key in _backbones:
-        factory = _backbones[key]
-    elif key in _OWN_PREFIXES:
-        factory = _imported(_OWN_PREFIXES[key])
+    factory: Callable[..., Backbone]
+    if key in _OWN_PREFIXES:
+        factory = functools.partial(_imported(_OWN_PREFIXES[key]), rest)
+    elif name in _backbones:
+        factory = _backbones[name]
     elif name in _own_backbones():
         model = _catalogue()[name]
         factory = functools.partial(_imported(model.make), model)
     else:
         factory = _entry_points("backbone")[name].load()
-    extra = {"model": rest} if colon else {}
-    return factory(weights=weights, offline=offline, **extra)
+    return factory(weights=weights, offline=offline)
 
 
 def load_detector(
@@ -350,20 +333,17 @@ def load_detector(
 ) -> Detector:
     """Make a detector and load its weights.
 
-    `name` is one of `detector_names`; "aliked" is the variant n16, and "grid:<n>" a grid of n
-    pixels instead of 16. The other arguments are as in `Selection` and `load_backbone`. By default
+    `name` is one of `detector_names`; "aliked" is the variant n16. The other arguments are as in
+    `Selection` and `load_backbone`. By default
     radius and threshold are those of the published code: a radius of 4 for SuperPoint, 2 for
     ALIKED, DISK and XFeat, 0 (repeated positions only) for SIFT.
     """
     if not isinstance(name, str):
         raise refusal("detector", "a name", name)
-    head, colon, variant = name.partition(":")
-    if head not in detector_names():
+    if name not in detector_names():
         raise _unknown("detector", name, detector_names())
-    model = find_model(head)
+    model = find_model(name)
     kind: type[Detector] = _imported(model.make)
-    if colon and not kind.is_variant(variant):
-        raise _unknown("detector", name, detector_names())
     for setting, value, exists in (
         ("nms_radius", nms_radius, kind.default_nms_radius is not None),
         ("threshold", threshold, kind.default_threshold is not None),
@@ -374,7 +354,7 @@ def load_detector(
     radius = (kind.default_nms_radius or 0) if nms_radius is None else nms_radius
     least = (kind.default_threshold or 0.0) if threshold is None else threshold
     selection = Selection(max_keypoints, radius, border, least)
-    return kind(model, selection, weights=weights, offline=offline, variant=variant)
+    return kind(model, selection, weights=weights, offline=offline)
 
 
 def _imported(place: str) -> Any:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from manymatch._validate import FloatArray, choice, flag, integer, require
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 _LARGEST = 65_536
 

@@ -4,9 +4,8 @@ They are looked for in this order: 1. what the caller names; 2. the folder ``$MA
 3. an installed package that holds them; 4. the caches of the hub and of torch; 5. a download,
 unless that is forbidden.
 
-Files are read by safetensors, by `torch.load(weights_only=True)` and, where a file has objects
-beside its tensors, by `read_weights`. None of them runs anything that a file contains. A network
-takes a file only if all of its tensors are there.
+Files are read by safetensors and by `torch.load(weights_only=True)`; neither runs anything that a
+file contains. A network takes a file only if all of its tensors are there.
 """
 
 from __future__ import annotations
@@ -15,33 +14,26 @@ import contextlib
 import hashlib
 import importlib.util
 import itertools
-import json
 import logging
 import os
 import pickle
 import re
 import warnings
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from manymatch._validate import require
 from manymatch.features.device import require_torch, works_now
 from manymatch.features.registry import Model, models
-from manymatch.io.files import MissingFileError, as_path, open_regular, read_text
-from manymatch.io.unpickle import read_weights
+from manymatch.io.files import MissingFileError, as_path, open_regular, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     import torch
-    from numpy.typing import NDArray
 
-    State = dict[str, torch.Tensor]
-    Keys = Iterable[str]
-
+State: TypeAlias = "dict[str, torch.Tensor]"
+Keys: TypeAlias = Iterable[str]
 #: Asks for random weights by name.
 RANDOM: Literal["random"] = "random"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
@@ -97,27 +89,47 @@ def load_weights(
     build: Callable[[], torch.nn.Module],
     weights: object = None,
     offline: bool = False,
-    key: str | None = None,
     convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:
     """Find the weights of a model, make its network and load them, or random ones.
 
-    `build` makes the network, and is called after the weights are found. `convert` brings the
-    tensors of the published file to the names of the network; `key` is as in `load_state`.
+    `build` makes the network, and is called after the weights are found. `convert` is as in `fill`.
     """
     was_here = weights is not None or whereabouts(model) is not None
     found = find_weights(model, weights, offline)
     module = build()
-    if found == RANDOM:
-        return random_weights(module)
     try:
-        state = load_state(found, key)
-        return load_strictly(module, state if convert is None else convert(state), model.name)
+        return fill(module, found, model, convert)
     except WeightsError:
-        if not was_here and found.is_file():
+        if not was_here and isinstance(found, Path) and found.is_file():
             # The address gave a file of something else.
             found.unlink()
         raise
+
+
+def fill(
+    module: torch.nn.Module,
+    source: Path | str,
+    model: Model,
+    convert: Callable[[State], State] | None = None,
+) -> torch.nn.Module:
+    """Load weights that `find_weights` found into the network of a model, and freeze it.
+
+    `convert` changes the tensors of the file before their names are translated.
+    """
+    if source == RANDOM:
+        return random_weights(module)
+    state = load_state(source, model.entry)
+    state = renamed(state if convert is None else convert(state), model)
+    own = module.state_dict()
+    return load_strictly(module, {name: own[name] for name in model.constants} | state, model.name)
+
+
+def renamed(state: State, model: Model) -> State:
+    """Translate the names of tensors from the authors' file to those of the network."""
+    for pattern, name in model.tensors:
+        state = {re.sub(pattern, name, key): value for key, value in state.items()}
+    return {key: value for key, value in state.items() if key}
 
 
 def whereabouts(model: Model) -> tuple[Path, str] | None:
@@ -348,10 +360,10 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / INDEX
     if index.is_file():
         try:
-            names = set(json.loads(read_text(index, "a list of shards"))["weight_map"].values())
+            names = set(read_json(index, "a list of shards")["weight_map"].values())
             # Their names alone: a list that comes with the files must not point to others.
             files = [folder / Path(name).name for name in sorted(names)]
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             return []
         return files if files and all(file.is_file() for file in files) else []
     for pattern in ("model.safetensors", *(f"*{suffix}" for suffix in SUFFIXES)):
@@ -414,16 +426,22 @@ def _read_file(file: Path, key: str | None) -> State:
     return dict(content)
 
 
+class _StandIn:
+    """Stands for an object of a class that a weight file names; it drops all that it is given."""
+
+    def __new__(cls, *_: object) -> Self:
+        return object.__new__(cls)
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
 def _load(torch: Any, file: Path, key: str | None, *, mapped: bool) -> Any:
-    """Read a file of torch, or its entry `key`."""
-    try:
+    """Read a file of torch, or its entry `key`; objects beside the tensors become stand-ins."""
+    io = torch.serialization
+    named = io.get_unsafe_globals_in_checkpoint(file) if mapped else ()
+    with io.safe_globals([(type("StandIn", (_StandIn,), {}), name) for name in named]):
         content = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
-    except pickle.UnpicklingError:
-        if not mapped:
-            raise
-        with contextlib.suppress(ValueError), open_regular(file) as stream:
-            return {k: torch.from_numpy(v) for k, v in read_weights(stream, key).items()}
-        raise
     if key is None:
         return content
     if not isinstance(content, dict) or key not in content:
@@ -500,30 +518,11 @@ def for_inference(module: torch.nn.Module) -> torch.nn.Module:
     """
     torch = require_torch()
     nn = torch.nn
-    for parent in list(module.modules()):
+    for parent in list(module.eval().modules()):
         children = list(parent.named_children())
-        for (_, layer), (name, norm) in itertools.pairwise(children):
+        for (name, layer), (norm_name, norm) in itertools.pairwise(children):
             if isinstance(layer, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                _fold(layer, norm)
-                parent.add_module(name, nn.Identity())
+                fused = nn.utils.fuse_conv_bn_eval(layer.double(), norm.double())
+                parent.add_module(name, fused.float())
+                parent.add_module(norm_name, nn.Identity())
     return freeze(module).to(memory_format=torch.channels_last)
-
-
-@np.errstate(all="ignore")
-def _fold(convolution: torch.nn.Conv2d, norm: torch.nn.BatchNorm2d) -> None:
-    """Let a convolution do what the norm after it does."""
-    torch = require_torch()
-
-    def double(values: Any, otherwise: float) -> NDArray[np.float64]:
-        plain = otherwise if values is None else values.detach().numpy()
-        return np.asarray(plain, dtype=np.float64)
-
-    # By NumPy: torch would wake its threads for every one of many small arrays.
-    factor = double(norm.weight, 1.0) / np.sqrt(double(norm.running_var, 1.0) + norm.eps)
-    shift = (double(convolution.bias, 0.0) - double(norm.running_mean, 0.0)) * factor
-    # The channels of the output first, those of the input last.
-    kernel = double(convolution.weight, 0.0).transpose(0, 2, 3, 1) * factor[:, None, None, None]
-    weight = torch.from_numpy(kernel.astype(np.float32, order="C")).permute(0, 3, 1, 2)
-    bias = torch.from_numpy((shift + double(norm.bias, 0.0)).astype(np.float32))
-    for name, value in (("weight", weight), ("bias", bias)):
-        setattr(convolution, name, torch.nn.Parameter(value, requires_grad=False))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from manymatch._validate import (
     FloatArray,
@@ -20,9 +21,6 @@ from manymatch._validate import (
     suggest,
 )
 from manymatch.geometry.lenses import MODELS
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 # Prior of an unknown focal length over the longer edge of the image: median, and standard deviation
 # of the logarithm. Phones have 0.67 to 0.78 of the longer edge, lenses of
@@ -393,7 +391,6 @@ def _focal(value: object) -> float:
 
 
 def _checked_params(model: str, params: object) -> tuple[float, ...]:
-    """Check the parameters of a known model."""
     fields, focals = MODELS[model].fields, MODELS[model].num_focal
     want = f"the {len(fields)} finite numbers {', '.join(fields)} of {model}"
     values = float_array(params, "params", want, (len(fields),)).tolist()

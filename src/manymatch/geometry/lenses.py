@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import ArrayLike
-
-    from manymatch._validate import BoolArray, FloatArray
-
-    #: A function of radii (N,) that returns its values and slopes, both (N,).
-    Excess = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+from manymatch._validate import BoolArray, FloatArray
 
 _EPS = float(np.finfo(np.float64).eps)
-# Iterations of the solvers: along a radius, in the plane, and steps from the centre outwards. The
-# last number is enough halvings or doublings to get from any number to any other.
-_RADIUS_ITERATIONS, _PLANE_ITERATIONS, _CONTINUATION_STEPS, _BRACKET_STEPS = 100, 60, 32, 2200
+# Iterations of the solvers: along a radius, in the plane, and steps from the centre outwards.
+_RADIUS_ITERATIONS, _PLANE_ITERATIONS, _CONTINUATION_STEPS = 100, 60, 32
 # Largest radius with a finite square; beyond it the result is NaN.
 _LARGEST_RADIUS = 1e150
-# Largest error of a result relative to the distorted radius; near a pole all digits are lost.
-_RADIAL_TOLERANCE = 1e-11
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +85,7 @@ class _OpenCvLens(_Lens):
         return np.stack([first, mixed, mixed, last], axis=1).reshape(-1, 2, 2)
 
     def undistort(self, xd: FloatArray, k: Sequence[float]) -> FloatArray:
-        start = self._undistort_radial(xd, k)
-        if k[2] == 0.0 and k[3] == 0.0:
-            return start
-        start = np.where(np.isfinite(start), start, xd)
-        result, good = self._solve(xd, start, k)
+        result, good = self._solve(xd, xd, k)
         if not good.all():
             # From far away Newton's method may land beyond the fold or nowhere. Following the
             # solution outwards from the centre stays on the near side, at more cost.
@@ -118,43 +104,9 @@ class _OpenCvLens(_Lens):
         factor = _even(s, N[1:]) / bottom
         return factor, 2.0 * (_slope(s, N) - factor * _slope(s, D)) / bottom
 
-    def _undistort_radial(self, xd: FloatArray, k: Sequence[float]) -> FloatArray:
-        """Invert the radial part alone, NaN from the fold or the pole on."""
-        if len(k) == 4:
-            return _RadialLens(()).undistort(xd, k[:2])
-        N, D = _fraction(k)
-        length = _norm(xd)
-        y = np.where(np.isfinite(length), length, 0.0)
-        limit = min([self._pole(k), *np.sqrt(_positive_roots(_growth(N, D)))])
-
-        def excess(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-            # D times (distorted radius - y) has the same sign before the pole and is finite at it.
-            s = r * r
-            top, bottom = _even(s, N[1:]), _even(s, D[1:])
-            slope = top + 2.0 * s * _slope(s, N) - 2.0 * y * r * _slope(s, D)
-            return r * top - y * bottom, slope
-
-        low, high = _bracket(excess, y, limit)
-        found = np.isfinite(length) & (excess(high)[0] >= 0.0)
-        r = _solve_growing(excess, high, low, high)
-        factor, _ = self._radial(r * r, k)
-        found &= np.abs(r * factor - y) <= _RADIAL_TOLERANCE * y
-        return xd * _ratio(np.where(found, r, np.nan), length)
-
     def _pole(self, k: Sequence[float]) -> float:
         """Return the first radius at which the distortion is infinite."""
         return math.sqrt(min(_positive_roots(_fraction(k)[1]), default=math.inf))
-
-    def _steep_radii(self, k: Sequence[float]) -> Sequence[float]:
-        """Return the radii at which an eigenvalue of the radial part's derivative is extreme.
-
-        The eigenvalues are ``N / D`` and ``G / D^2``, where G is `_growth`.
-        """
-        N, D = _fraction(k)
-        G = _growth(N, D)
-        of_growth = np.convolve(_by_log(G), D) - 2.0 * np.convolve(G, _by_log(D))
-        roots = np.concatenate([_positive_roots(_change(N, D)), _positive_roots(of_growth)])
-        return [float(r) for r in np.sqrt(roots)]
 
     def _solve(
         self, xd: FloatArray, start: FloatArray, k: Sequence[float]
@@ -163,27 +115,16 @@ class _OpenCvLens(_Lens):
         x, step = self._newton(xd, start, k, iterations=_PLANE_ITERATIONS)
         residual = _norm(self.distort(x, k) - xd)
         good = (_norm(step) <= 1e-13 * _norm(x)) | (residual <= 4.0 * _EPS * _norm(xd))
-        return x, good & self._before_fold(x, k)
+        return x, good & np.isfinite(_norm(xd)) & self._before_fold(x, k)
 
     def _before_fold(self, x: FloatArray, k: Sequence[float]) -> BoolArray:
         """Return which points (N, 2) can be reached from the centre without crossing the fold.
 
-        The derivative is symmetric, so the map is one-to-one on every convex set on which the
-        derivative is positive definite. Its eigenvalues are those of the radial part, plus at
-        least ``-6 |p| r`` from the tangential part.
+        The derivative is symmetric, and positive definite up to the fold.
         """
-        radius, pole = float(np.fmax.reduce(_norm(x), initial=0.0)), self._pole(k)
-        before, steep = _norm(x) < pole, self._steep_radii(k)
-        if radius < pole:
-            s = np.square([0.0, *(r for r in steep if r < radius), radius])
-            factor, slope = self._radial(s, k)
-            tangential = 6.0 * math.hypot(k[2], k[3]) * radius
-            if np.min([factor, factor + s * slope]) > tangential:
-                return before
-        samples = [fraction * x for fraction in np.linspace(0.0, 1.0, 33)[1:]]
-        samples += [x * np.fmin(1.0, r / _norm(x))[:, None] for r in steep]
-        for sample in samples:
-            J = self.jacobian(sample, k)
+        before = _norm(x) < self._pole(k)
+        for fraction in np.linspace(0.0, 1.0, _CONTINUATION_STEPS + 1)[1:]:
+            J = self.jacobian(fraction * x, k)
             before &= J[:, 0, 0] * J[:, 1, 1] > J[:, 0, 1] * J[:, 1, 0]
             before &= J[:, 0, 0] + J[:, 1, 1] > 0.0
         return before
@@ -245,21 +186,6 @@ def _fraction(k: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]
     return (1.0, k[0], k[1], k3), (1.0, k4, k5, k6)
 
 
-def _by_log(c: Sequence[float] | FloatArray) -> FloatArray:
-    """Coefficients of ``s dc/ds``."""
-    return np.asarray(np.arange(len(c)) * np.asarray(c), dtype=np.float64)
-
-
-def _change(N: Sequence[float], D: Sequence[float]) -> FloatArray:
-    """Coefficients (7,) of ``s D^2 d(N / D) / ds``."""
-    return np.asarray(np.convolve(_by_log(N), D) - np.convolve(N, _by_log(D)), dtype=np.float64)
-
-
-def _growth(N: Sequence[float], D: Sequence[float]) -> FloatArray:
-    """Coefficients (7,) of ``D^2 d(r N / D) / dr`` by powers of ``s = r^2``."""
-    return np.asarray(np.convolve(N, D) + 2.0 * _change(N, D), dtype=np.float64)
-
-
 def _slope(s: FloatArray, c: Sequence[float]) -> FloatArray:
     """Evaluate the derivative ``c1 + 2 c2 s + 3 c3 s^2`` of a cubic polynomial."""
     return c[1] + s * (2.0 * c[2] + s * (3.0 * c[3]))
@@ -295,52 +221,21 @@ def _positive_roots(c: ArrayLike) -> FloatArray:
 
 
 def _invert_odd(y: FloatArray, k: Sequence[float], limit: float, upper: FloatArray) -> FloatArray:
-    """Solve ``r (1 + k1 r^2 + k2 r^4 + ...) = y`` for r in [0, limit), NaN where there is none."""
+    """Solve ``r (1 + k1 r^2 + k2 r^4 + ...) = y`` for r in [0, limit), NaN where there is none.
+
+    Newton's method in a shrinking bracket; bisection where it leaves that or is slow.
+    """
     slope = _slope_coefficients(k)
     reach = _LARGEST_RADIUS
     if limit < math.inf:
         reach = limit * float(_even(np.array(limit * limit), k))
     inside = y < reach
-    target = np.where(inside, y, 0.0)
-
-    def excess(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-        s = r * r
-        return r * _even(s, k) - target, _even(s, slope)
-
-    high = np.where(inside, upper, 0.0)
-    r = _solve_growing(excess, np.minimum(target, high), np.zeros_like(y), high)
-    return np.where(inside & np.isfinite(y), r, np.nan)
-
-
-def _bracket(excess: Excess, y: FloatArray, limit: float) -> tuple[FloatArray, FloatArray]:
-    """Find radii low and high around the root of `excess`, at most `limit`, by factors of two."""
-    high = np.minimum(y, limit)
-    for _ in range(_BRACKET_STEPS):
-        short = (excess(high)[0] < 0.0) & (high < min(limit, _LARGEST_RADIUS))
-        if not short.any():
-            break
-        high = np.where(short, np.minimum(2.0 * high, limit), high)
-    low = high
-    for _ in range(_BRACKET_STEPS):
-        far = excess(low)[0] > 0.0
-        if not far.any():
-            break
-        low = np.where(far, 0.5 * low, low)
-    return low, np.minimum(high, np.where(low < high, 2.0 * low, high))
-
-
-def _solve_growing(
-    excess: Excess, start: FloatArray, low: FloatArray, high: FloatArray
-) -> FloatArray:
-    """Find the zeros of a function that grows at them.
-
-    Newton's method in a shrinking bracket [low, high]; bisection where it leaves that or is slow.
-    """
-    r, previous, done = start, high - low, high == 0.0
+    target, low, high = np.where(inside, y, 0.0), np.zeros_like(y), np.where(inside, upper, 0.0)
+    r, previous, done = np.minimum(target, high), high, high == 0.0
     for _ in range(_RADIUS_ITERATIONS):
-        value, slope = excess(r)
+        value = r * _even(r * r, k) - target
         low, high = np.where(value <= 0.0, r, low), np.where(value >= 0.0, r, high)
-        step = value / slope
+        step = value / _even(r * r, slope)
         newton = r - step
         use = (newton >= low) & (newton <= high) & (np.abs(step) <= 0.5 * previous)
         following = np.where(use, newton, 0.5 * (low + high))
@@ -349,7 +244,7 @@ def _solve_growing(
         done |= previous <= 2.0 * _EPS * r
         if done.all():
             break
-    return r
+    return np.where(inside & np.isfinite(y), r, np.nan)
 
 
 MODELS: dict[str, _Lens] = {

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from manymatch._validate import FloatArray, float_array, read_only, refusal, within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Self
-
-    from numpy.typing import ArrayLike
 
 #: Error of a pair that has no pose, in degrees.
 FAILURE_DEG = 180.0
@@ -85,8 +81,8 @@ class _Pose:
         """Return the pose that maps back."""
         return type(self)(self.R.T, -self.R.T @ self.t)
 
-    def _quaternion(self) -> tuple[float, FloatArray]:
-        """Return scalar part w >= 0 and vector part (3,) of the rotation as a unit quaternion."""
+    def quaternion(self) -> FloatArray:
+        """Return the rotation as a unit quaternion (w, x, y, z) with w >= 0, as COLMAP has it."""
         R = self.R
         m = np.empty((4, 4))
         # Each row is the quaternion (w, x, y, z) times four of its own entries; the row with the
@@ -99,20 +95,18 @@ class _Pose:
         m = np.triu(m) + np.triu(m, 1).T
         q = m[int(np.argmax(np.diag(m)))]
         q = q / np.linalg.norm(q)
-        if q[0] < 0:
-            q = -q
-        return float(q[0]), q[1:]
+        return np.asarray(-q if q[0] < 0 else q)
 
     @property
     def angle_deg(self) -> float:
         """Rotation angle in degrees, in [0, 180]."""
-        w, v = self._quaternion()
+        w, *v = self.quaternion()
         return math.degrees(2.0 * math.atan2(float(np.linalg.norm(v)), w))
 
     @property
     def axis(self) -> FloatArray:
         """Unit rotation axis (3,), the same in both frames; (0, 0, 1) without any rotation."""
-        _, v = self._quaternion()
+        v = self.quaternion()[1:]
         largest = float(np.abs(v).max())
         if largest == 0.0:
             return np.array([0.0, 0.0, 1.0])

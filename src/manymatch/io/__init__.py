@@ -8,16 +8,13 @@ existing folder, and give it its name only when it is complete.
 
 from manymatch.io.colmap import (
     ColmapImage,
-    camera_of_image,
     read_cameras,
     read_images,
-    relative_pose,
 )
 from manymatch.io.colmap_matches import (
     ColmapDatabaseWriter,
     ColmapWriter,
     read_colmap_database,
-    write_colmap_features,
 )
 from manymatch.io.graphs import load_graph, read_associations_csv, write_associations_csv
 from manymatch.io.hloc import HlocWriter, read_hloc
@@ -27,10 +24,8 @@ from manymatch.io.matches import (
     PairMatches,
     graph_from_matches,
     read_matches_npz,
-    read_pose_json,
     read_superglue,
     write_matches_npz,
-    write_pose_json,
 )
 from manymatch.io.pair_writer import ImageRecord
 from manymatch.io.pairs import Pair, demo_pair, exhaustive_pairs, read_pairs
@@ -44,7 +39,6 @@ __all__ = [
     "ImageRecord",
     "Pair",
     "PairMatches",
-    "camera_of_image",
     "demo_pair",
     "exhaustive_pairs",
     "exif_focal",
@@ -58,11 +52,7 @@ __all__ = [
     "read_images",
     "read_matches_npz",
     "read_pairs",
-    "read_pose_json",
     "read_superglue",
-    "relative_pose",
     "write_associations_csv",
-    "write_colmap_features",
     "write_matches_npz",
-    "write_pose_json",
 ]

@@ -1,7 +1,7 @@
-"""Cameras and poses of a COLMAP model, text or binary, read without COLMAP.
+"""Cameras, poses and points of a COLMAP model, text or binary, read without COLMAP.
 
-COLMAP has the centre of the top-left pixel at (0.5, 0.5). Cameras are converted when they are read,
-so that everything else has it at (0, 0).
+COLMAP has the centre of the top-left pixel at (0.5, 0.5). Cameras and pixels are converted when
+they are read, so that everything else has it at (0, 0).
 """
 
 from __future__ import annotations
@@ -12,25 +12,21 @@ import functools
 import os
 import re
 import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from manymatch._validate import FloatArray, read_only, suggest
-from manymatch.geometry.camera import Camera
+from manymatch._validate import FloatArray, IndexArray, read_only, suggest
+from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
 from manymatch.geometry.lenses import MODELS
-from manymatch.geometry.pose import RelativePose
 from manymatch.io import files
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from typing import BinaryIO
-
-    from manymatch.io.files import PathLike
+from manymatch.io.files import PathLike
 
 CAMERAS = "a COLMAP model folder, cameras.txt or cameras.bin"
 IMAGES = "a COLMAP model folder, images.txt or images.bin"
+POINTS = "a COLMAP model folder, points3D.txt or points3D.bin"
 SUFFIXES = (".bin", ".txt")
 
 #: Number of parameters of COLMAP's camera models, in the order of their numbers in binary files.
@@ -45,12 +41,15 @@ NUM_PARAMS = dict(
 )
 _MODEL_NAMES = tuple(NUM_PARAMS)
 
-# Layouts of binary files; a point is x, y and the number of its 3D point.
-_COUNT, _CAMERA, _IMAGE, _POINT_BYTES = "<Q", "<IiQQ", "<I7dI", 24
+# Layouts of binary files; an observation is x, y and the number of its point, or -1, a point its
+# number, place, colour, error and the length of its track.
+_COUNT, _CAMERA, _IMAGE, _POINT, _TRACK_BYTES = "<Q", "<IiQQ", "<I7dI", "<q3d3BdQ", 8
+_OBSERVATION = np.dtype([("pixel", "<f8", 2), ("point", "<i8")])
 # Longer than any path that an operating system takes.
 _LONGEST_NAME = 4096
 _CAMERA_LINE = "CAMERA_ID MODEL WIDTH HEIGHT PARAMS[]"
 _IMAGE_LINE = "IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME"
+_POINT_LINE = "POINT3D_ID X Y Z R G B ERROR TRACK[]"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -58,13 +57,16 @@ class ColmapImage:
     """One image of a COLMAP model: its path below the folder of images, its camera and its pose.
 
     R (3, 3) and t (3,), in the model's unit of length, map world to camera coordinates,
-    ``x_camera = R @ x_world + t``; both are read-only.
+    ``x_camera = R @ x_world + t``; both are read-only. Where they were asked for, `pixels` (N, 2)
+    and `points` (N,) say where the image observes points, and their numbers in the model.
     """
 
     name: str
     camera_id: int
     R: FloatArray
     t: FloatArray
+    pixels: FloatArray | None = None
+    points: IndexArray | None = None
 
 
 class FoundCamera(NamedTuple):
@@ -91,39 +93,33 @@ def check_cameras(path: PathLike) -> None:
         raise files.unreadable(source, CAMERAS, "it holds no camera")
 
 
-def read_images(path: PathLike) -> dict[str, ColmapImage]:
+def read_images(path: PathLike, *, observed: bool = False) -> dict[str, ColmapImage]:
     """Read names, camera ids and poses of all images of a COLMAP model, by name.
 
     `path` is a model folder, in which ``images.bin`` goes before ``images.txt``, or one such file.
-    For the pose between two images see `relative_pose`.
+    With `observed`, also where they observe points.
     """
-    return _records(model_file(path, "images", IMAGES), "image", IMAGES)
+    kind = "observed image" if observed else "image"
+    return _records(model_file(path, "images", IMAGES), kind, IMAGES)
 
 
-def relative_pose(image0: ColmapImage, image1: ColmapImage) -> RelativePose:
-    """Return the pose ``x1 = R @ x0 + t``, ``|t| = 1``, from camera-0 to camera-1 coordinates.
+def read_points(path: PathLike) -> tuple[IndexArray, FloatArray]:
+    """Read numbers (P,) and places (P, 3) of all points of a COLMAP model.
 
-    Two images that were taken from one place have none, as t has no direction there.
+    `path` is a model folder, in which ``points3D.bin`` goes before ``points3D.txt``, or one such
+    file.
     """
-    R = image1.R @ image0.R.T
-    return RelativePose(R, image1.t - R @ image0.t)
-
-
-def camera_of_image(path: PathLike, image_name: PathLike) -> Camera:
-    """Look up the camera of one image of a COLMAP model.
-
-    `path` is a model folder, or its ``cameras.txt`` or ``cameras.bin`` beside which the images file
-    is. Taken is the image of the model with exactly the name `image_name`; else the one whose name,
-    folders included, this path ends with; else the only one with the same file name in any folder.
-    """
-    source = model_file(path, "cameras", CAMERAS)
-    return _camera_by_name(source, _cameras(source), str(image_name)).camera
+    points = _records(model_file(path, "points3D", POINTS), "point", POINTS)
+    places = np.array(list(points.values()), np.float64).reshape(-1, 3)
+    return np.array(list(points), np.int64), places
 
 
 def find_camera(path: PathLike, image_name: PathLike | None) -> FoundCamera:
     """Take the only camera of a model or, where it has several, that of an image.
 
-    The arguments are those of `camera_of_image`; None if the image has no name.
+    `path` is a model folder, or its ``cameras.txt`` or ``cameras.bin`` beside which the images file
+    is. Taken is the image of the model with exactly the name `image_name`; else the one whose name,
+    folders included, this path ends with; else the only one with the same file name in any folder.
     """
     source = model_file(path, "cameras", CAMERAS)
     cameras = _cameras(source)
@@ -206,7 +202,6 @@ def _find_name(names: Collection[str], image_name: str) -> str:
 
 
 def _records(source: Path, kind: str, want: str) -> dict[Any, Any]:
-    """Read the records of a file by their key."""
     reader, records = _READERS[kind, source.suffix], dict[Any, Any]()
     wrong = (OSError, ValueError, MemoryError, OverflowError)
     with files.reading(source, want, *wrong), files.open_regular(source) as file:
@@ -227,7 +222,6 @@ def _cameras(source: Path) -> dict[int, dict[str, Any]]:
 
 
 def _to_camera(camera_id: int, values: dict[str, Any], source: Path) -> Camera:
-    """Convert one camera to this package's pixels."""
     if values["model"] not in MODELS:
         known = f"of a supported model ({', '.join(MODELS)})"
         reason = f"camera {camera_id} is of model {values['model']:.60}"
@@ -243,8 +237,13 @@ def _camera(model: str, width: int, height: int, params: tuple[float, ...]) -> d
     return {"model": model, "width": width or None, "height": height or None, "params": params}
 
 
-def _image(name: str, camera_id: int, pose: Sequence[float]) -> tuple[str, ColmapImage]:
-    """Convert one image; its quaternion (w, x, y, z) need not have unit length, as in COLMAP."""
+def _image(
+    name: str, camera_id: int, pose: Sequence[float], observed: Any = None
+) -> tuple[str, ColmapImage]:
+    """Convert one image; its quaternion (w, x, y, z) need not have unit length, as in COLMAP.
+
+    `observed` are pixels (N, 2) and numbers of points (N,), negative for pixels without one.
+    """
     q, t = np.array(pose[:4]), np.array(pose[4:])
     largest = float(np.max(np.abs(q)))
     if not (np.isfinite(q).all() and np.isfinite(t).all() and largest > 0.0):
@@ -259,7 +258,13 @@ def _image(name: str, camera_id: int, pose: Sequence[float]) -> tuple[str, Colma
             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
         ]
     )
-    return name, ColmapImage(name, camera_id, read_only(R), read_only(t))
+    if observed is None:
+        return name, ColmapImage(name, camera_id, read_only(R), read_only(t))
+    pixels, points = (np.array(values)[np.array(observed[1]) >= 0] for values in observed)
+    if not np.isfinite(pixels).all():
+        raise ValueError(f"a pixel of {name!r:.80} is not finite")
+    seen = pixels - COLMAP_PIXEL_CENTRE, points.astype(np.int64)
+    return name, ColmapImage(name, camera_id, read_only(R), read_only(t), *seen)
 
 
 def _take(file: BinaryIO, layout: str, what: str) -> tuple[Any, ...]:
@@ -289,7 +294,7 @@ def _cameras_binary(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         yield camera_id, _camera(model, width, height, params)
 
 
-def _images_binary(file: BinaryIO) -> Iterator[tuple[str, ColmapImage]]:
+def _images_binary(file: BinaryIO, *, observed: bool = False) -> Iterator[tuple[str, ColmapImage]]:
     for what in _counted(file, "image"):
         _, *pose, camera_id = _take(file, _IMAGE, f"the record of {what}")
         start = file.tell()
@@ -298,8 +303,28 @@ def _images_binary(file: BinaryIO) -> Iterator[tuple[str, ColmapImage]]:
             raise ValueError(f"the name of {what} does not end")
         file.seek(start + len(name) + 1)
         (points,) = _take(file, _COUNT, f"the record of {what}")
-        file.seek(points * _POINT_BYTES, os.SEEK_CUR)
-        yield _image(name.decode("utf-8", "surrogateescape"), camera_id, pose)
+        size, seen = points * _OBSERVATION.itemsize, None
+        if observed:
+            if size > files.file_size(file) - file.tell():
+                raise ValueError(f"it ends within the points of {what}")
+            rows = np.frombuffer(file.read(size), _OBSERVATION)
+            seen = rows["pixel"], rows["point"]
+        else:
+            file.seek(size, os.SEEK_CUR)
+        yield _image(name.decode("utf-8", "surrogateescape"), camera_id, pose, seen)
+
+
+def _points_binary(file: BinaryIO) -> Iterator[tuple[int, tuple[float, ...]]]:
+    for what in _counted(file, "point"):
+        number, *rest = _take(file, _POINT, f"the record of {what}")
+        file.seek(rest[-1] * _TRACK_BYTES, os.SEEK_CUR)
+        yield number, _place(number, rest[:3])
+
+
+def _place(number: int, place: Sequence[float]) -> tuple[float, ...]:
+    if not np.isfinite(place).all():
+        raise ValueError(f"point {number} is not finite")
+    return tuple(place)
 
 
 def _cameras_text(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -315,7 +340,17 @@ def _cameras_text(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         yield camera_id, _camera(words[1], width, height, params)
 
 
-def _images_text(file: BinaryIO) -> Iterator[tuple[str, ColmapImage]]:
+def _points_text(file: BinaryIO) -> Iterator[tuple[int, tuple[float, ...]]]:
+    for line_number, line in _content(_lines(file)):
+        words = line.split(maxsplit=4)
+        try:
+            number, place = int(words[0]), [float(words[k]) for k in (1, 2, 3)]
+        except (ValueError, IndexError):
+            raise ValueError(f"line {line_number} is not {_POINT_LINE}") from None
+        yield number, _place(number, place)
+
+
+def _images_text(file: BinaryIO, *, observed: bool = False) -> Iterator[tuple[str, ColmapImage]]:
     lines = _lines(file)
     for number, line in _content(lines):
         # A name may have spaces, so it is all that is left of the line.
@@ -328,7 +363,11 @@ def _images_text(file: BinaryIO) -> Iterator[tuple[str, ColmapImage]]:
         below, points = next(lines, (number + 1, ""))
         if sum(1 for _ in re.finditer(r"\S+", points)) % 3:
             raise ValueError(f"line {below} is not a list of POINTS2D[] as (X, Y, POINT3D_ID)")
-        yield _image(name, camera_id, pose)
+        rows = None
+        if observed:
+            numbers = np.array(points.split(), np.float64).reshape(-1, 3)
+            rows = numbers[:, :2], numbers[:, 2]
+        yield _image(name, camera_id, pose, rows)
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -344,9 +383,13 @@ def _content(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in lines if line and not line.startswith("#"))
 
 
-_READERS = {
+_READERS: dict[tuple[str, str], Any] = {
     ("camera", ".bin"): _cameras_binary,
     ("camera", ".txt"): _cameras_text,
     ("image", ".bin"): _images_binary,
     ("image", ".txt"): _images_text,
+    ("observed image", ".bin"): functools.partial(_images_binary, observed=True),
+    ("observed image", ".txt"): functools.partial(_images_text, observed=True),
+    ("point", ".bin"): _points_binary,
+    ("point", ".txt"): _points_text,
 }

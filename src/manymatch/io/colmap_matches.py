@@ -5,24 +5,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import FloatArray, float_array, require
+from manymatch._validate import FloatArray, require
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
 from manymatch.io import files
+from manymatch.io.files import PathLike
 from manymatch.io.matches import PairMatches, graph_from_matches
 from manymatch.io.pair_writer import ImageRecord, PairWriter, image_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import ArrayLike, NDArray
-
     from manymatch.graph import AssociationGraph
-    from manymatch.io.files import PathLike
 
 # COLMAP takes no other length of descriptors than SIFT's; imported matches do not use them.
 _DESCRIPTOR_SIZE = 128
@@ -44,10 +42,12 @@ class ColmapWriter(PairWriter):
     """Writes keypoints and matches of any number of pairs as text that COLMAP imports.
 
     ``matches.txt`` is for ``colmap matches_importer --match_type raw``: per pair a line
-    ``name0 name1``, one line of two indices per match, and an empty line. ``<name>.txt`` is for
-    ``colmap feature_importer``, see `write_colmap_features`; it is written once per image, in
-    pixels of the image as it is stored, because COLMAP ignores EXIF. COLMAP splits lines at spaces,
-    so names have none. The argument is an existing folder.
+    ``name0 name1``, one line of two indices per match, and an empty line. ``<name>.txt``, once per
+    image, is for ``colmap feature_importer``: a line ``N 128``, then one line ``x y scale
+    orientation`` and 128 descriptor entries per keypoint, with scale 1, orientation and descriptor
+    0. Its pixels are those of the image as it is stored, because COLMAP ignores EXIF, with the
+    centre of the top-left one at (0.5, 0.5). COLMAP splits lines at spaces, so names have none. The
+    argument is an existing folder; folders in names are made.
 
     Examples
     --------
@@ -58,23 +58,19 @@ class ColmapWriter(PairWriter):
     def __init__(self, folder: PathLike) -> None:
         super().__init__()
         self._folder = files.as_folder(folder, output=True)
-
-    @property
-    def path(self) -> Path:
-        """The file of matches."""
-        return self._folder / _MATCHES
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """The files by what they are."""
-        return {"colmap": self.path}
+        self.files = {"colmap": self._folder / _MATCHES}
 
     def _open(self, stack: contextlib.ExitStack) -> None:
-        temporary = stack.enter_context(files.whole_file(self.path))
+        temporary = stack.enter_context(files.whole_file(self.files["colmap"]))
         self._file = stack.enter_context(temporary.open("xb"))
 
     def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
-        write_colmap_features(self._folder, image.name, points)
+        rest = " 1 0" + " 0" * _DESCRIPTOR_SIZE
+        lines = [f"{len(points)} {_DESCRIPTOR_SIZE}"]
+        lines += [f"{x!r} {y!r}{rest}" for x, y in (points + COLMAP_PIXEL_CENTRE).tolist()]
+        target = self._folder / f"{image.name}.txt"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(target, "\n".join(lines) + "\n")
 
     def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
         lines = [f"{image0.name} {image1.name}"]
@@ -94,26 +90,6 @@ class ColmapWriter(PairWriter):
         if want:
             raise ValueError(f"{argument} must {want}, got {name!r}")
         return name
-
-
-def write_colmap_features(folder: PathLike, name: str, points: ArrayLike) -> Path:
-    """Write the keypoints of one image for ``colmap feature_importer``.
-
-    The file, which is returned, is ``<folder>/<name>.txt``, where COLMAP looks for it: a line
-    ``N 128``, then one line ``x y scale orientation`` and 128 descriptor entries per keypoint. The
-    scale is 1, the orientation and the descriptor 0. COLMAP has the centre of the top-left pixel at
-    (0.5, 0.5), so half a pixel is added to x and y here: `points` are (N, 2) pixels with the centre
-    of the top-left one at (0, 0). `folder` exists; folders in `name`, the path of the image below
-    the folder of images, are made.
-    """
-    pixels = float_array(points, "points", "an (N, 2) array of pixels", (None, 2))
-    rest = " 1 0" + " 0" * _DESCRIPTOR_SIZE
-    lines = [f"{len(pixels)} {_DESCRIPTOR_SIZE}"]
-    lines += [f"{x!r} {y!r}{rest}" for x, y in (pixels + COLMAP_PIXEL_CENTRE).tolist()]
-    target = files.as_folder(folder, output=True) / f"{image_name(name, 'name')}.txt"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(target, "\n".join(lines) + "\n")
-    return target
 
 
 class ColmapDatabaseWriter(PairWriter):
@@ -141,15 +117,11 @@ class ColmapDatabaseWriter(PairWriter):
     def __init__(self, path: PathLike) -> None:
         super().__init__()
         self._path = files.as_path(path)
+        self.files = {"colmap-db": self._path}
         self._colmap = require_pycolmap()
         self._images: dict[str, tuple[int, Any]] = {}
         self._shown: dict[str, tuple[Camera | None, bool, int]] = {}
         self._cameras: dict[Any, Any] = {}
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """The files by what they are."""
-        return {"colmap-db": self._path}
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         temporary = stack.enter_context(files.whole_file(self._path))
@@ -291,7 +263,7 @@ def read_colmap_database(path: PathLike, name0: str, name1: str) -> AssociationG
     with files.reading(source, DATABASE, ValueError, OSError, sqlite3.Error, OverflowError):
         with files.open_regular(source) as file:
             if file.read(len(MAGIC)) != MAGIC:
-                raise ValueError("it is something else")
+                raise ValueError("it is not a file of SQLite")
             size = os.fstat(file.fileno()).st_size
         # Without a file beside it nothing is missing, and nothing has to be written to read it.
         log = source.with_name(source.name + SIDE_FILES[0])
@@ -333,7 +305,7 @@ def _read_pair(connection: Any, name0: str, name1: str) -> AssociationGraph:
 
 
 def _row(connection: Any, table: str, columns: str, key: str, value: object) -> Any:
-    """Read the first row of a table that has a value; a view, which could be anything, is none."""
+    """Read the first row with a value of a table; a view, which may run any query, is refused."""
     kind = connection.execute("SELECT type FROM sqlite_master WHERE name = ?", (table,)).fetchone()
     if kind != (b"table",):
         raise ValueError(f"it has no table of {table}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import math
 import os
 import platform
@@ -16,20 +17,16 @@ import tokenize
 import tomllib
 import zipfile
 import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manymatch._validate import refusal, require
 from manymatch.io.remote import RemotePath, is_remote, located, masked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from typing import BinaryIO
-
-    from numpy.typing import NDArray
 
 PathLike: TypeAlias = str | os.PathLike[str]
 # For packages that build on this one.
@@ -304,6 +301,13 @@ def read_text(path: object, want: str) -> str:
         return data.decode("utf-8-sig")
 
 
+def read_json(path: object, want: str) -> Any:
+    """Read a JSON document."""
+    text = read_text(path, want)
+    with reading(path, want, ValueError, RecursionError):
+        return json.loads(text)
+
+
 def read_toml(path: object, want: str) -> dict[str, Any]:
     """Read a short text in TOML."""
     text = read_text(path, want)
@@ -350,10 +354,7 @@ def abandoned(path: Path) -> bool:
 
 @contextlib.contextmanager
 def whole_file(path: object) -> Iterator[Path]:
-    """Give a temporary name to write to; the file becomes `path` when the block ends well.
-
-    The file and its name are on disk then, or the file is put at its address.
-    """
+    """Give a temporary name to write to; the file becomes `path` when the block ends well."""
     target = as_path(path)
     if is_remote(target):
         with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
@@ -371,7 +372,6 @@ def whole_file(path: object) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(target.parent)
 
 
 @contextlib.contextmanager
@@ -404,7 +404,6 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
                 source.replace(target)
     finally:
         _remove_tree(place)
-    sync_folder(folder)
 
 
 def _remove_tree(folder: Path) -> None:
@@ -415,28 +414,10 @@ def _remove_tree(folder: Path) -> None:
         folder.rmdir()
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names of the files of a folder are on disk."""
-    if is_remote(folder):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems have no such operation.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
-
-
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it so that they survive a crash."""
+    """Make a folder and those above it; at an address they are made with their first file."""
     if not is_remote(folder):
-        missing = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        for place in missing:
-            sync_folder(place.parent)
 
 
 def write_remote(path: RemotePath, source: bytes | Path) -> None:

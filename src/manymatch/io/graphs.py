@@ -9,14 +9,17 @@ from __future__ import annotations
 import dataclasses
 import io
 from array import array
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from manymatch._validate import integer
+from manymatch._validate import FloatArray, IndexArray, integer
 from manymatch.graph import PER_EDGE, AssociationGraph, GraphLike, as_graph
 from manymatch.io import files
 from manymatch.io.colmap_matches import MAGIC, read_colmap_database
+from manymatch.io.files import PathLike
 from manymatch.io.hloc import read_hloc
 from manymatch.io.matches import (
     MATCHES_ARRAYS,
@@ -26,14 +29,6 @@ from manymatch.io.matches import (
     read_superglue,
 )
 from manymatch.io.pairs import IMAGE_SUFFIXES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike
-
-    from manymatch._validate import FloatArray, IndexArray
-    from manymatch.io.files import PathLike
 
 HEADER = "left_idx,right_idx,x1,y1,x2,y2,similarity,k"
 CSV = f"an association CSV with the header {HEADER}"
@@ -163,7 +158,6 @@ def _read_plain(path: object) -> AssociationGraph:
 
 
 def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:
-    """Make a graph of the matches in an .npy file and of given keypoints."""
     data = files.read_bytes(path, _ARRAY)
     with files.reading(path, _ARRAY, ValueError):
         matches = files.read_npy(data)
@@ -175,25 +169,14 @@ def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:
         raise files.unreadable(path, _ARRAY, str(error)) from error
 
 
-@overload
-def read_associations_csv(
-    path: PathLike, *, with_ids: Literal[False] = ...
-) -> AssociationGraph: ...
-@overload
-def read_associations_csv(
-    path: PathLike, *, with_ids: Literal[True]
-) -> tuple[AssociationGraph, IndexArray, IndexArray]: ...
-def read_associations_csv(
-    path: PathLike, *, with_ids: bool = False
-) -> AssociationGraph | tuple[AssociationGraph, IndexArray, IndexArray]:
+def read_associations_csv(path: PathLike) -> AssociationGraph:
     """Read a graph from an association CSV.
 
     The file holds the keypoints that have candidates only, and their ids may have holes. The graph
     has one vertex an id, by increasing id. Edges are put in edge order: by k (the rank), decreasing
     similarity, left and right id. Where there is a column of sources, whose similarities cannot be
     compared, they are by k and in the order of the file; the names are in the order of the file.
-    (x1, y1) is the left keypoint and (x2, y2) the right one, in pixels. `with_ids` makes it return
-    ``(graph, ids0, ids1)`` with the ids, (n0,) and (n1,) int64, of the vertices.
+    (x1, y1) is the left keypoint and (x2, y2) the right one, in pixels.
     """
     data = files.read_bytes(path, CSV, "text_mb")
     with files.reading(path, CSV, ValueError):
@@ -201,12 +184,11 @@ def read_associations_csv(
         keys = (whole[:, 2],) if names else (whole[:, 1], whole[:, 0], -real[:, 4], whole[:, 2])
         order = np.lexsort(keys)
         (left, right, rank, source), real = whole[order].T, real[order]
-        ids0, points0, left = _vertices(left, real[:, :2])
-        ids1, points1, right = _vertices(right, real[:, 2:4])
+        points0, left = _vertices(left, real[:, :2])
+        points1, right = _vertices(right, real[:, 2:4])
         edges, values = np.stack([left, right], axis=1), (real[:, 4], rank)
         further = {"source": source, "source_names": names} if names else {}
-        graph = AssociationGraph(points0, points1, edges, *values, **further)
-    return (graph, ids0, ids1) if with_ids else graph
+        return AssociationGraph(points0, points1, edges, *values, **further)
 
 
 def write_associations_csv(graph: GraphLike, path: PathLike) -> None:
@@ -265,15 +247,15 @@ def _parse(data: bytes) -> tuple[IndexArray, FloatArray, list[str]]:
     return ids, np.array(real).reshape(-1, 5), list(names)
 
 
-def _vertices(ids: IndexArray, points: FloatArray) -> tuple[IndexArray, FloatArray, IndexArray]:
-    """Distinct ids, their points and the vertex of every edge's end."""
-    distinct, first, vertex = np.unique(ids, return_index=True, return_inverse=True)
+def _vertices(ids: IndexArray, points: FloatArray) -> tuple[FloatArray, IndexArray]:
+    """Return the points of distinct ids, and the vertex of every edge's end."""
+    _, first, vertex = np.unique(ids, return_index=True, return_inverse=True)
     one = points[first]
     if (moved := (points != one[vertex]).any(axis=1)).any():
         k = int(np.argmax(moved))
         both = f"{one[vertex[k]].tolist()} and {points[k].tolist()}"
         raise ValueError(f"keypoint {ids[k]} has two positions, {both}")
-    return distinct, one, vertex
+    return one, vertex
 
 
 _MAGIC = {

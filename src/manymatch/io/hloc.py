@@ -5,24 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manymatch._validate import FloatArray, refusal, require
-from manymatch.graph import checked_points
+from manymatch.graph import AssociationGraph, checked_points
 from manymatch.io import files
+from manymatch.io.files import PathLike
 from manymatch.io.matches import UNMATCHED, PairMatches, graph_from_partners, scored_graph
 from manymatch.io.pair_writer import ImageRecord, PairWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from manymatch.graph import AssociationGraph
-    from manymatch.io.files import PathLike
 
 MATCHES = "an hloc .h5 file of matches"
 FEATURES = "an hloc .h5 file of features"
@@ -78,7 +73,6 @@ def pair_names(name0: str, name1: str) -> tuple[str, str]:
 
 
 def _swap(graph: AssociationGraph) -> AssociationGraph:
-    """Exchange the images of a graph of matches."""
     edges = graph.edges[:, ::-1]
     order = np.lexsort((edges[:, 1], edges[:, 0]))  # without scores by i and j
     of, names = graph.reordered(order), graph.source_names or None
@@ -114,7 +108,7 @@ def _keypoints(path: object, name: str) -> NDArray[Any]:
 
 
 def _sources(file: Any, name: str) -> tuple[NDArray[Any] | None, list[str] | None]:
-    """Read sources of a pair's matches and their names; without names it is something else."""
+    """Read sources of a pair's matches and their names; a dataset without names is ignored."""
     found = files.read_h5(file, name)
     try:
         text = None if found is None else file[name].attrs.get("names")
@@ -149,22 +143,18 @@ class HlocWriter(PairWriter):
 
     def __init__(self, features_path: PathLike, matches_path: PathLike) -> None:
         super().__init__()
-        self._features_path = files.as_path(features_path, "features_path")
-        self._matches_path = files.as_path(matches_path, "matches_path")
+        features = files.as_path(features_path, "features_path")
+        matches = files.as_path(matches_path, "matches_path")
+        self.files = {"h5 features": features, "h5 matches": matches}
         self._groups: dict[str, str] = {}
-        if self._features_path.resolve() == self._matches_path.resolve():
+        if features.resolve() == matches.resolve():
             raise refusal("matches_path", "another file than features_path", str(matches_path))
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """The files by what they are."""
-        return {"h5 features": self._features_path, "h5 matches": self._matches_path}
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         h5py = _h5py()
         # Closed from the last to the first: both files are complete before one gets its name, and
         # the matches get theirs after the keypoints.
-        paths = self._matches_path, self._features_path
+        paths = list(reversed(self.files.values()))
         beside = [stack.enter_context(files.whole_file(path)) for path in paths]
         raw = [stack.enter_context(file.open("x+b", buffering=0)) for file in beside]
         self._matches_file, self._features_file = (

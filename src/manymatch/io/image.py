@@ -10,29 +10,22 @@ import struct
 import sys
 import warnings
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import describe, integer, refusal, require
+from manymatch._validate import describe, refusal, require
 from manymatch.io import files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from manymatch.io.files import PathLike
+from manymatch.io.files import PathLike
 
 # Formats whose decoders hold several copies of the image; their pixels count twice.
 _HUNGRY_FORMATS = ("AVIF", "HEIF", "JPEG2000", "WEBP")
 # Pixels that are converted at once; whole images would be in memory several times.
 _BAND_PIXELS = 1 << 18
 _WANT = "an image file, a Pillow image or an array of shape (H, W) or (H, W, 1, 3 or 4)"
-_WANT_TENSOR = (
-    "a tensor of shape (C, H, W), (1, C, H, W), (H, W, C) or (H, W) with 1, 3 or 4 channels C"
-)
 _CHANNELS = (1, 3, 4)
 _DTYPES = "uint8, uint16, bool or float in [0, 1]"
 _DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
@@ -136,11 +129,7 @@ def open_image(path: PathLike, name: str = "path", want: str = "an image file") 
                 yield image
 
 
-def load_image(
-    source: PathLike | NDArray[Any] | Any,
-    name: str = "image",
-    max_pixels: int | None = None,
-) -> NDArray[np.uint8]:
+def load_image(source: PathLike | NDArray[Any] | Any, name: str = "image") -> NDArray[np.uint8]:
     """Read an image as 8-bit RGB.
 
     Parameters
@@ -153,11 +142,6 @@ def load_image(
         its channels first, (3, H, W), or last; (1, 3, H, W) is one image as well.
     name : str
         What errors call it.
-    max_pixels : int, optional
-        Larger images are refused before they are decoded, by default those of more than
-        178 million pixels or what the environment variable ``MANYMATCH_MAX_PIXELS`` says. Decoding
-        takes about three times the memory of the result; JPEG 2000, WebP and AVIF take twice
-        that, so their pixels count twice.
 
     Returns
     -------
@@ -168,11 +152,16 @@ def load_image(
         One channel of more than 8 bits (thermal, depth) is stretched so that the darkest pixel of
         the frame becomes 0 and the brightest 255, since such frames often use a small part of
         their range; arrays of 16-bit colour are divided by 257, float arrays multiplied by 255.
+
+    Images of more than 178 million pixels, or what the environment variable
+    ``MANYMATCH_MAX_PIXELS`` says, are refused before they are decoded. Decoding takes about three
+    times the memory of the result; JPEG 2000, WebP and AVIF take twice that, so their pixels count
+    twice.
     """
-    most = files.limit("pixels") if max_pixels is None else integer(max_pixels, "max_pixels", 1)
+    most = files.limit("pixels")
     pillow, torch = sys.modules.get("PIL.Image"), sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.Tensor):
-        source = _tensor_array(source, torch, name)
+        source = _tensor_array(source, name)
     if isinstance(source, np.ndarray):
         pixels = _array_pixels(source, name, most)
         stretch = source.dtype.itemsize == 2 and source.dtype.kind == "u" and pixels.shape[2] == 1
@@ -243,7 +232,7 @@ def image_size(path: PathLike) -> tuple[int, int]:
 
 
 def _too_large(most: int) -> str:
-    return f"it has more than {most:,} pixels, see max_pixels and MANYMATCH_MAX_PIXELS"
+    return f"it has more than {most:,} pixels, see MANYMATCH_MAX_PIXELS"
 
 
 def _decode(image: Any, most: int) -> int:
@@ -276,31 +265,22 @@ def _upright(stored: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(view[:, ::-1] if turn in _FLIPPED_X else view)
 
 
-def _tensor_array(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
-    """View or copy a tensor as an array with its channels last."""
-    shape = tuple(tensor.shape)
-    one = tensor[0] if len(shape) == 4 and shape[0] == 1 else tensor
-    given = f"one of shape {shape} and dtype {str(tensor.dtype).removeprefix('torch.')}"
-    if one.ndim == 3:
-        first, last = (one.shape[side] in _CHANNELS for side in (0, 2))
-        if first and last:
+def _tensor_array(tensor: Any, name: str) -> NDArray[Any]:
+    """Copy a tensor to an array with its channels last."""
+    one = tensor[0] if tensor.ndim == 4 and len(tensor) == 1 else tensor
+    if one.ndim == 3 and one.shape[0] in _CHANNELS:
+        if one.shape[2] in _CHANNELS:
             raise ValueError(
-                f"{name} must be {_WANT_TENSOR}, got {given}, where the channels may be first or "
-                "last: give an array with the channels last"
+                f"{name} must have its channels first or last, got a tensor of shape "
+                f"{tuple(tensor.shape)}, which may be either: give an array with the channels last"
             )
-        one = one.permute(1, 2, 0) if first else one
-    if one.ndim not in (2, 3) or (one.ndim == 3 and one.shape[2] not in _CHANNELS):
-        raise ValueError(f"{name} must be {_WANT_TENSOR}, got {given}")
+        one = one.permute(1, 2, 0)
     try:
+        # NumPy has no bfloat16.
         plain = one.detach().cpu()
-        # NumPy has no such type.
-        array: NDArray[Any] = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+        return np.asarray(plain.float() if plain.is_floating_point() else plain)
     except (RuntimeError, TypeError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"{name} must be a dense tensor of {_DTYPES}, got {given} ({reason})"
-        ) from error
-    return array
+        raise ValueError(f"{name} must be a dense tensor ({files.brief(error)})") from error
 
 
 def _array_pixels(array: NDArray[Any], name: str, most: int) -> NDArray[Any]:
@@ -315,7 +295,8 @@ def _array_pixels(array: NDArray[Any], name: str, most: int) -> NDArray[Any]:
         raise refusal(name, "an image with at least one pixel", array)
     if shape[0] * shape[1] > most:
         raise ValueError(
-            f"{name} must have at most {most:,} pixels (see max_pixels), got {describe(array)}"
+            f"{name} must have at most {most:,} pixels (see MANYMATCH_MAX_PIXELS), got "
+            f"{describe(array)}"
         )
     if np.ma.is_masked(array):
         raise ValueError(f"{name} must be {_WANT}, got a masked array with masked values")

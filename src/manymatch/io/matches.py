@@ -1,7 +1,4 @@
-"""Matches and the pose of one pair: the files matches.npz and pose JSON, SuperGlue's .npz files.
-
-The schema of matches.npz is described in `write_matches_npz`.
-"""
+"""Matches and the pose of one pair: matches.npz (see `write_matches_npz`) and SuperGlue's files."""
 
 from __future__ import annotations
 
@@ -13,17 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from manymatch._validate import FloatArray, IndexArray, count, float_array, int_array, real, refusal
 from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph, checked_names, checked_points, per_edge
 from manymatch.io import files
+from manymatch.io.files import PathLike
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
     from manymatch.geometry.camera import Camera
-    from manymatch.io.files import PathLike
 
 #: The partner of a keypoint that has none, as in SuperGlue and hloc.
 UNMATCHED = -1
@@ -36,8 +32,6 @@ _OPTIONAL_ARRAYS = (
     *("match_confidence", "inliers", "pose", "config", *ALTERNATIVE_ARRAYS),
     *("match_source", "inlier_source", "source_names"),
 )
-POSE_JSON = 'a JSON file with a "pose" of "R" and "t"'
-_CONVENTION = "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1"
 
 
 class AlternativePose(NamedTuple):
@@ -400,46 +394,6 @@ def read_superglue(path: PathLike) -> AssociationGraph:
         return graph_from_partners(first, second, arrays["matches"], arrays["match_confidence"])
 
 
-# ------------------------------------------------------------------------------- pose JSON
-
-
-def write_pose_json(
-    path: PathLike,
-    pose: RelativePose | None,
-    extra: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a pose and further entries as one JSON object.
-
-    The pose is written as ``"pose": {"R": [[...], [...], [...]], "t": [...]}``, and comes back bit
-    for bit, or as ``null`` for None; ``"convention"`` says what it maps. `extra` are further
-    entries: numbers, texts, lists, dicts, arrays and dataclasses.
-    """
-    more = {} if extra is None else extra
-    if not isinstance(pose, RelativePose | None):
-        raise refusal("pose", "a RelativePose or None", pose)
-    if not isinstance(more, Mapping):
-        raise refusal("extra", "a dict", extra)
-    if taken := {"pose", "convention"} & more.keys():
-        raise ValueError(f"extra must leave the key {min(taken)!r} to this function, got one")
-    record = {"pose": pose, "convention": _CONVENTION, **more}
-    files.write_text(path, to_json(record, "extra", indent=2) + "\n")
-
-
-def read_pose_json(path: PathLike) -> RelativePose | None:
-    """Read the pose of a file of `write_pose_json`; None where there was none."""
-    data = files.read_bytes(path, POSE_JSON, "text_mb")
-    with files.reading(path, POSE_JSON, ValueError, RecursionError):
-        record = json.loads(data)
-        if not isinstance(record, dict) or "pose" not in record:
-            raise ValueError("it has no pose")
-        pose = record["pose"]
-        if pose is None:
-            return None
-        if not isinstance(pose, dict) or not {"R", "t"} <= set(pose):
-            raise ValueError("its pose has no R and t")
-        return RelativePose(pose["R"], pose["t"])
-
-
 def to_json(value: object, name: str, indent: int | None = None, **how: Any) -> str:
     """Write a value by `json.dumps`; values without an exact place in JSON are refused."""
     try:
@@ -451,7 +405,6 @@ def to_json(value: object, name: str, indent: int | None = None, **how: Any) -> 
 
 
 def _plain(value: object) -> object:
-    """Convert a value of a type that JSON does not have."""
     if isinstance(value, RelativePose):
         return {"R": value.R.tolist(), "t": value.t.tolist()}
     if isinstance(value, np.ndarray | np.generic):

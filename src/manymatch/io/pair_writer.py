@@ -6,7 +6,8 @@ import abc
 import contextlib
 import dataclasses
 import hashlib
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -15,9 +16,6 @@ from manymatch.geometry.camera import Camera
 from manymatch.io.image import orientation_axes
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Self
-
     from manymatch.io.matches import PairMatches
 
 
@@ -100,16 +98,14 @@ class PairWriter(abc.ABC):
     without an error; until then, older ones stay as they were.
     """
 
+    #: Files by what they are.
+    files: dict[str, Path]
+
     def __init__(self) -> None:
         # Digests of the pairs that were written, and of the keypoints by image: a million names,
         # or all keypoints, may not fit into memory.
         self._pairs: set[bytes] = set()
         self._digests: dict[str, bytes] = {}
-
-    @property
-    @abc.abstractmethod
-    def files(self) -> dict[str, Path]:
-        """The files by what they are."""
 
     @abc.abstractmethod
     def _open(self, stack: contextlib.ExitStack) -> None:

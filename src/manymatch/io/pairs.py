@@ -6,24 +6,19 @@ import csv
 import dataclasses
 import functools
 import math
-import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manymatch import _validate
 from manymatch._validate import FloatArray, IndexArray, count, refusal
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io import files
 from manymatch.io.remote import RemotePath, is_remote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from numpy.typing import NDArray
 
 #: Endings, in lower case, of the files that count as images of a folder.
 IMAGE_SUFFIXES = frozenset(
@@ -35,8 +30,6 @@ IMAGE_SUFFIXES = frozenset(
 
 _WANT = "a list of image pairs"
 _COLUMNS = "two names, maybe two quarter turns, and maybe K0 (9), K1 (9) and T_0to1 (16)"
-# A name in quotes, which may have spaces, or a word.
-_FIELD = re.compile(r'"([^"]*)"(?=\s|$)|(\S+)')
 _LAST_ROW_TOLERANCE = 1e-6
 # Lists round their matrices, some to four decimals; more than that is another mistake.
 _ROTATION_TOLERANCE = 1e-3
@@ -315,20 +308,16 @@ def exhaustive_pairs(folder: object) -> PairList:
 
 def _split(line: str, comma: bool) -> tuple[list[str], list[str]]:
     """Return the names of a line, two if it has them, and the words after them."""
-    if not comma and "\t" not in line and '"' not in line:
+    delimiter = "," if comma else "\t" if "\t" in line else " "
+    if delimiter == " " and '"' not in line:
         fields = line.split()
-    elif comma or "\t" in line:
+    else:
+        how: dict[str, Any] = {"delimiter": delimiter, "skipinitialspace": delimiter == " "}
         try:
-            (cells,) = csv.reader([line], delimiter="," if comma else "\t", strict=True)
+            (cells,) = csv.reader([line], **how, strict=True)
         except csv.Error as error:
             raise ValueError(f"its columns cannot be told apart: {error}") from error
         fields = [cell.strip() for cell in cells]
-    else:
-        found = list(_FIELD.finditer(line))
-        for match in found[:2]:
-            if match[2] is not None and match[2].startswith('"'):
-                raise ValueError(f"a quoted name must end with a quote, got {match[2]!r}")
-        fields = [match[1] if match[2] is None else match[2] for match in found]
     rest = " ".join(fields[2:]).split() if len(fields) > 2 else []
     return [name for name in fields[:2] if name], rest
 

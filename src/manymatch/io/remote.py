@@ -9,16 +9,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from manymatch._validate import require
-
-if TYPE_CHECKING:
-    import os
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 # What `Path` makes of an address.

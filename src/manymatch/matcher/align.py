@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import os
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import choice
+from manymatch._validate import FloatArray, choice
 from manymatch.estimate.confidence import assess
-from manymatch.estimate.homography import PLANAR_MODELS, PlanarModel, estimate_homography
+from manymatch.estimate.homography import (
+    PLANAR_MODELS,
+    HomographyEstimate,
+    PlanarModel,
+    estimate_homography,
+)
 from manymatch.io.files import output_folder, whole_files, write_text, write_whole
 from manymatch.io.image import load_image, require_pillow
 from manymatch.io.matches import to_json
 from manymatch.matcher.config import PRESETS
 from manymatch.matcher.match_result import PairResult
 from manymatch.matcher.matcher import Matcher, Stopwatch, image_names
-
-if TYPE_CHECKING:
-    import os
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from manymatch._validate import FloatArray
-    from manymatch.estimate.homography import HomographyEstimate
 
 #: Threshold of the transfer error unless another is given, in pixels of the resized image.
 THRESHOLD_PX = 3.0
@@ -153,7 +152,7 @@ def align(
     Returns
     -------
     Alignment
-        In pixels of the images as given. A pair that cannot be solved is no error:
+        In pixels of the images as given. A pair that cannot be solved raises no error:
         ``alignment.success`` is False.
 
     Examples

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from manymatch._validate import integer, refusal
 from manymatch.geometry.camera import Camera, as_camera
 from manymatch.io.colmap import check_cameras, find_camera, is_cameras_text
-from manymatch.io.files import brief, error_type, read_text
+from manymatch.io.files import brief, error_type, read_json, read_text
 from manymatch.io.image import exif_focal, orientation_axes, stored_orientation
 from manymatch.io.remote import located, masked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 #: Standard deviation of the logarithm of a focal length from EXIF: EXIF rounds it to millimetres,
 #: not all cameras follow its definition by the diagonal, and a lens changes as it focuses. Exact
@@ -218,14 +215,12 @@ def _about(name: str) -> Iterator[None]:
 
 
 def _from_file(path: Path, name: str, size: tuple[int, int] | None) -> Camera:
+    if path.suffix.lower() == ".json":
+        with _about(name):
+            value = read_json(path, "a JSON file")
+        return as_camera(value, name)
     with _about(name):
         content = read_text(path, "a text file")
-    if path.suffix.lower() == ".json":
-        try:
-            value: Any = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{name} must be valid JSON, got {str(path)!r} ({error})") from None
-        return as_camera(value, name)
     lines = [line.replace(",", " ").split() for line in content.splitlines()]
     lines = [words for words in lines if words and not words[0].startswith("#")]
     if len(lines) == 1:

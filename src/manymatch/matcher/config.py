@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli_w
 
@@ -14,13 +14,10 @@ from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.associate.candidates import NEAREST, Association
 from manymatch.features.device import default_preset
 from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE, NO_DETECTOR, FeatureConfig
-from manymatch.features.matchers import FunctionMatcher
+from manymatch.features.matchers import FunctionMatcher, PairMatcher
 from manymatch.features.registry import check_matcher, find_matcher, load_matcher, matcher_names
 from manymatch.io.files import read_toml, reading, write_text
 from manymatch.options import Options, setting, settings
-
-if TYPE_CHECKING:
-    from manymatch.features.matchers import PairMatcher
 
 #: Presets of several sources, as a user would write them.
 SOURCE_PRESETS: dict[str, tuple[str | dict[str, str], ...]] = {

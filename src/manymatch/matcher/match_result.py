@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 import platform
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manymatch._validate import count, refusal, require, suggest
+from numpy.typing import NDArray
+
+from manymatch._validate import FloatArray, IndexArray, count, refusal, require, suggest
 from manymatch.estimate.words import NOTHING, RELIABLE, estimate_sentences
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import (
@@ -17,27 +21,20 @@ from manymatch.io import (
     HlocWriter,
     ImageRecord,
     PairMatches,
-    write_pose_json,
 )
 from manymatch.io.colmap_matches import require_pycolmap
-from manymatch.io.files import output_folder, read_text, whole_files
-from manymatch.io.pair_writer import image_name
+from manymatch.io.files import output_folder, read_json, whole_files, write_text
+from manymatch.io.matches import to_json
+from manymatch.io.pair_writer import PairWriter, image_name
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
     import numpy as np
-    from numpy.typing import NDArray
 
-    from manymatch._validate import FloatArray, IndexArray
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.estimate.result import Estimate
     from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
-    from manymatch.io.pair_writer import PairWriter
     from manymatch.matcher.cameras import Origin
     from manymatch.matcher.config import MatcherConfig
 
@@ -50,6 +47,7 @@ WRITERS: dict[str, Callable[[Path], PairWriter]] = {
 #: Formats in which matches can be written.
 FORMATS = ("npz", *WRITERS)
 _RESULT = "result.json"
+CONVENTION = "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1"
 # Names of the files of a result, beside one text of keypoints for each image.
 _FILES = frozenset(
     {_RESULT, "config.toml", "matches.npz", "features.h5", "matches.h5", "matches.txt"}
@@ -294,8 +292,7 @@ class MatchResult(PairResult):
         """
         chosen = check_formats(formats, self.names, "names of images")
         root = output_folder(folder, "folder")
-        record = self.to_dict()
-        del record["pose"]
+        record = {"pose": None, "convention": CONVENTION, **self.to_dict()}
         with whole_files(root, earlier_result(root)[1]) as place:
             written = {"json": place / _RESULT, "config": place / "config.toml"}
             self.config.save(written["config"])
@@ -309,7 +306,7 @@ class MatchResult(PairResult):
                 self.report(written["report"], command=command, true_pose=true_pose)
             names = {name: path.relative_to(place) for name, path in written.items()}
             record["files"] = [path.as_posix() for path in names.values()]
-            write_pose_json(written["json"], self.pose, record)
+            write_text(written["json"], to_json(record, "result", indent=2) + "\n")
         return {name: root / path for name, path in names.items()}
 
     def _save_matches(self, root: Path, form: str) -> dict[str, Path]:
@@ -410,10 +407,10 @@ def earlier_result(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     Its ``result.json`` names them; files with other names than those of a result are ignored.
     """
     try:
-        record = json.loads(read_text(folder / _RESULT, "a result"))
+        record = read_json(folder / _RESULT, "a result")
         images = tuple(image_name(name, "images") for name in record.get("images", ()))
         files = tuple(record["files"])
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         return (), ()
     ours = {*_FILES, *(f"{name}.txt" for name in images)}
     return images, tuple(name for name in files if name in ours)

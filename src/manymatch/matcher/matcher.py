@@ -6,35 +6,29 @@ import functools
 import os
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from manymatch._validate import refusal
 from manymatch.associate.candidates import Association, Candidates, candidates
 from manymatch.associate.merge import merge_graphs
 from manymatch.estimate.confidence import assess
-from manymatch.estimate.relative_pose import estimate_relative_pose
+from manymatch.estimate.relative_pose import RelativePoseEstimate, estimate_relative_pose
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features, extract_all, make_extractors
-from manymatch.features.matchers import matcher_graph
+from manymatch.features.matchers import PairMatcher, matcher_graph
 from manymatch.geometry.camera import working_pixel
 from manymatch.io.files import as_folder
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.remote import located
 from manymatch.matcher.cameras import camera_sentences, check_camera, resolve_camera
-from manymatch.matcher.config import PRESETS, SETTINGS, MatcherConfig
+from manymatch.matcher.config import PRESETS, SETTINGS, MatcherConfig, SourceConfig
 from manymatch.matcher.match_result import MatchResult, RankOneResult
-from manymatch.options import OptionKeywords, checked_options
+from manymatch.options import OptionKeywords, Options, checked_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Unpack
-
-    from manymatch.estimate.relative_pose import RelativePoseEstimate
-    from manymatch.features.matchers import PairMatcher
     from manymatch.graph import AssociationGraph
-    from manymatch.matcher.config import SourceConfig
-    from manymatch.options import Options
 
 
 class Source:
@@ -322,7 +316,6 @@ class Matcher:
         )
 
     def _checked(self, features: object, name: str) -> tuple[Features, ...]:
-        """Check that there are features of every source."""
         kinds = (features,) if isinstance(features, Features) else features
         types = [type(kind) for kind in kinds] if isinstance(kinds, tuple | list) else []
         if types != [Features] * len(self.sources):

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-import manymatch
+from manymatch._validate import FloatArray
 from manymatch.estimate.words import verdict_sentence
-from manymatch.io.files import as_path, write_whole
 from manymatch.io.image import require_pillow
-from manymatch.viz.report import embedded_jpeg, page_template, script_policy, template_file
+from manymatch.viz.report import embedded_jpeg, script_policy, template_file, write_html
 
 if TYPE_CHECKING:
-    import os
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from manymatch._validate import FloatArray
     from manymatch.matcher.align import Alignment
 
 # The page's images: pixels of the longer edge, and bytes.
@@ -72,7 +68,6 @@ def write_overlay(
     alignment: Alignment, path: str | os.PathLike[str], command: str | None = None
 ) -> Path:
     """Write the page of `Alignment.report`; the file appears only when it is complete."""
-    target = as_path(path)
     Image = require_pillow()
     images, names, H = alignment.images, alignment.names, alignment.signed_homography()
     height, width = images[0].shape[:2]
@@ -86,7 +81,9 @@ def write_overlay(
     shown = np.where(warped[..., 3:] > 0, warped[..., :3], dimmed.astype(np.uint8))
     script = template_file("aligned.js")
     estimate = alignment.estimate
-    page = page_template("aligned.html").render(
+    return write_html(
+        path,
+        "aligned.html",
         title=f"{names[1]} on {names[0]}",
         policy=script_policy(script),
         style=template_file("report.css"),
@@ -113,7 +110,4 @@ def write_overlay(
         },
         matrix="\n".join(" ".join(f"{v: .9e}" for v in row) for row in H),
         command=command,
-        version=manymatch.__version__,
     )
-    write_whole(target, lambda file: file.write(page.encode("utf-8", "replace")))
-    return target

@@ -11,24 +11,22 @@ import dataclasses
 import functools
 import importlib.util
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import refusal, require
+from manymatch._validate import FloatArray, refusal, require
 from manymatch.io.files import output_file, write_whole
 from manymatch.io.image import load_image, require_pillow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
-    from manymatch._validate import FloatArray
 
 # Coordinates are clipped to this: far outside every image, and harmless to calculate with.
 _FAR = 1e9
@@ -330,7 +328,6 @@ def as_figure(page: Page) -> Figure:
 
 
 def _add_mark(axes: Axes, mark: Lines | Dots, order: int, font: Any) -> None:
-    """Add lines or dots to axes in pixels."""
     from matplotlib.collections import LineCollection
 
     if isinstance(mark, Lines):

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manymatch import _core
-from manymatch.geometry.camera import normalised_pixel
+from manymatch._validate import BoolArray, FloatArray, IndexArray
+from manymatch.geometry.camera import Camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.viz.figure import drawable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from manymatch._validate import BoolArray, FloatArray, IndexArray
     from manymatch.estimate.relative_pose import RelativePoseEstimate
     from manymatch.estimate.result import Estimate
-    from manymatch.geometry.camera import Camera
     from manymatch.graph import AssociationGraph
 
 # Colours of sources; those beyond the last share it.
@@ -28,9 +25,8 @@ SOURCE_COLOURS = ("#4fc3ff", "#ffb14a", "#7ee081", "#ff7ec4", "#c58bff", "#f4f06
 # States of a candidate, in the order in which they are drawn.
 REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
 
-# Largest distance of chords from an epipolar line, in pixels of an image of a screen's size.
-_LINE_TOLERANCE_PX, _SCREEN_PX = 0.25, 1600
-_MOST_SEGMENTS = 64
+# Straight parts of an epipolar line that a lens bends.
+_SEGMENTS = 16
 # Fisheye images end near 90 degrees, where the normalised plane does not.
 _LARGEST_RADIUS = 30.0
 
@@ -128,30 +124,14 @@ def epipolar_lines(
     if len(seen) == 0:
         return result
     foot, along, height, angle = foot[seen], along[seen], height[seen], angle[seen]
-    tolerance = _LINE_TOLERANCE_PX * max(1.0, max(size) / _SCREEN_PX)
-    segments = 1
-    while True:
-        steps = np.linspace(-1.0, 1.0, 2 * segments + 1)
-        s = height[:, None] * np.tan(angle[:, None] * steps)
-        samples = foot[:, None, :] + s[:, :, None] * along[:, None, :]
-        pixels = target.project(samples.reshape(-1, 2)).reshape(*s.shape, 2)
-        # Every second sample is only there to tell how far the others' chords miss the curve.
-        if segments >= _MOST_SEGMENTS or _chord_error(pixels) <= tolerance:
-            break
-        segments *= 2
-    for index, polyline in zip(seen, np.round(pixels[:, ::2], 1), strict=True):
+    steps = np.linspace(-1.0, 1.0, 1 + (_SEGMENTS if target.distortion else 1))
+    s = height[:, None] * np.tan(angle[:, None] * steps)
+    samples = foot[:, None, :] + s[:, :, None] * along[:, None, :]
+    pixels = target.project(samples.reshape(-1, 2)).reshape(*s.shape, 2)
+    for index, polyline in zip(seen, np.round(pixels, 1), strict=True):
         if np.isfinite(polyline).all():
             result[int(index)] = polyline.ravel().tolist()
     return result
-
-
-def _chord_error(pixels: FloatArray) -> float:
-    """Return the largest distance (pixels) of the odd samples (N, 2n + 1, 2) from their chords."""
-    start, middle, end = pixels[:, :-2:2], pixels[:, 1:-1:2], pixels[:, 2::2]
-    chord, offset = end - start, middle - start
-    cross = chord[..., 0] * offset[..., 1] - chord[..., 1] * offset[..., 0]
-    length = np.hypot(chord[..., 0], chord[..., 1])
-    return float(np.nanmax(np.abs(cross) / np.maximum(length, 1e-12), initial=0.0))
 
 
 def _view_radius(camera: Camera, size: tuple[int, int]) -> float:

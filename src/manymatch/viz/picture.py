@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import colorsys
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import bool_array, count, integer, refusal
+from manymatch._validate import FloatArray, IndexArray, count, integer, refusal
 from manymatch.estimate import words
 from manymatch.viz.figure import (
     GREY,
@@ -30,14 +33,8 @@ from manymatch.viz.figure import (
 from manymatch.viz.overlay import CHOSEN, edge_states, source_colours
 
 if TYPE_CHECKING:
-    import os
-    from pathlib import Path
-    from typing import Any
-
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike, NDArray
 
-    from manymatch._validate import FloatArray, IndexArray
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.result import Estimate
     from manymatch.graph import AssociationGraph
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
 # orange, as in the paper's first figure.
 _RANKS = ("#4fc3ff", "#8b98ff", "#c58bff", "#ff7ec4", "#ffa14f")
 _CHOSEN, _FIRST, _OTHER = "#34e0ab", "#ff9f43", "#d5dbe6"
-_RIGHT, _WRONG = "#34e07a", "#ff5a5f"
 _PANEL, _OUTLINE = "#2a313d", "#0b0f16"
 _KINDS = {
     **dict.fromkeys(words.RELIABLE, "#0d7a4f"),
@@ -70,7 +66,6 @@ def plot_candidates(
     path: str | os.PathLike[str] | None = None,
     images: tuple[Any, Any] = (None, None),
     estimate: Estimate | None = None,
-    is_true: ArrayLike | None = None,
     max_keypoints: int = 12,
     title: str | None = None,
     confidence: Confidence | None = None,
@@ -95,8 +90,6 @@ def plot_candidates(
         The photographs as `manymatch.io.load_image` takes them; None gives a plain panel.
     estimate : Estimate, optional
         Adds the lower half.
-    is_true : (E,) bool, optional
-        Which edges are right, where that is known; colours the matches.
     max_keypoints : int
         Candidates are drawn for that many keypoints of image 0, spread over the image.
     title : str, optional
@@ -111,9 +104,6 @@ def plot_candidates(
     """
     target = None if path is None else picture_path(path)
     integer(max_keypoints, "max_keypoints", 1)
-    truth = None
-    if is_true is not None:
-        truth = bool_array(is_true, "is_true", "one flag per edge", (graph.num_edges,))
     for name, size in (("size0", size0), ("size1", size1)):
         if min(size) <= 0:
             raise ValueError(f"{name} must be a positive width and height, got {size!r}")
@@ -131,7 +121,7 @@ def plot_candidates(
     if estimate is not None and states is None and estimate.failure not in verdict:
         pair.caption("Chosen", f"nothing: {estimate.failure}", [])
     elif estimate is not None and states is not None:
-        _draw_chosen(pair, estimate, states, truth, confidence)
+        _draw_chosen(pair, estimate, states, confidence)
     page = pair.finished()
     return as_figure(page) if target is None else write_page(page, target)
 
@@ -219,10 +209,8 @@ def _draw_chosen(
     pair: _Pair,
     estimate: Estimate,
     states: NDArray[np.int64],
-    truth: NDArray[np.bool_] | None,
     confidence: Confidence | None,
 ) -> None:
-    """Draw dots for every match, and lines for some; the wrong ones on top, where that is known."""
     graph, matches = pair.graph, estimate.matches
     # From left to right in image 0, so that an end can be told from others.
     matches = matches[np.argsort(graph.points0[matches[:, 0], 0], kind="stable")]
@@ -230,17 +218,8 @@ def _draw_chosen(
     rainbow = [(*colorsys.hls_to_rgb(hue, 0.67, 0.95), 1.0) for hue in hues]
     colours = np.rint(255.0 * np.array(rainbow).reshape(-1, 4)).astype(np.uint8)
     said, legend = words.chosen_text(estimate, graph, states == CHOSEN, confidence), []
-    groups = [(matches, colours)]
-    if truth is not None:
-        true = {tuple(edge) for edge in graph.edges[truth].tolist()}
-        right = np.array([tuple(match) in true for match in matches.tolist()], dtype=bool)
-        groups = [(matches[right], rgba(_RIGHT)), (matches[~right], rgba(_WRONG))]
-        names = (f"{np.sum(right):,} right", _RIGHT), (f"{np.sum(~right):,} wrong", _WRONG)
-        legend = list(names)
-    elif (sources := source_colours(graph)) and (of_match := graph.source_of(matches)) is not None:
-        # In one group, as sources that share keypoints would hide one another.
-        palette = np.concatenate([rgba(colour) for _, colour in sources])
-        groups = [(matches, palette[of_match])]
+    if (sources := source_colours(graph)) and (of_match := graph.source_of(matches)) is not None:
+        colours = np.concatenate([rgba(colour) for _, colour in sources])[of_match]
         numbers = np.bincount(of_match, minlength=len(sources)).tolist()
         legend = [(f"{n:,} of {name}", c) for n, (name, c) in zip(numbers, sources, strict=True)]
     if confidence is not None and confidence.verdict == "ambiguous" and estimate.alternatives:
@@ -251,16 +230,12 @@ def _draw_chosen(
         said += f" Lines for {_MOST_LINES} of them."
     pair.caption("Chosen", said, legend)
     panel = pair.panel()
-    for pairs, colour in groups:
-        number = min(len(pairs), -(-_MOST_LINES * len(pairs) // max(len(matches), 1)))
-        some = np.linspace(0, len(pairs) - 1, number).round().astype(np.int64)
-        faint = np.array(np.broadcast_to(colour, (len(pairs), 4))[some])
-        faint[:, 3] = 150
-        panel.marks.append(Lines(pair.ends(pairs[some]), faint, 2.2))
-    for pairs, colour in groups:
-        ends = pair.ends(pairs).swapaxes(0, 1).reshape(-1, 2)
-        fill = np.tile(np.broadcast_to(colour, (len(pairs), 4)), (2, 1))
-        panel.marks.append(Dots(ends, 3.6, fill, _OUTLINE))
+    some = np.linspace(0, len(matches) - 1, min(len(matches), _MOST_LINES)).round().astype(int)
+    faint = colours[some]
+    faint[:, 3] = 150
+    panel.marks.append(Lines(pair.ends(matches[some]), faint, 2.2))
+    ends = pair.ends(matches).swapaxes(0, 1).reshape(-1, 2)
+    panel.marks.append(Dots(ends, 3.6, np.tile(colours, (2, 1)), _OUTLINE))
 
 
 def _spread(points: FloatArray, among: IndexArray, number: int) -> IndexArray:
@@ -373,7 +348,6 @@ class _Pair:
 
 
 def _toned(photo: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return a photograph darker and with less colour."""
     grey = photo.mean(axis=2, keepdims=True, dtype=np.float32)
     toned = _BRIGHTNESS * (_COLOUR * photo + (1.0 - _COLOUR) * grey)
     return np.asarray(np.rint(toned), dtype=np.uint8)

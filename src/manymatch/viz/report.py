@@ -8,15 +8,18 @@ import functools
 import hashlib
 import html
 import io
+import os
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import manymatch
-from manymatch._validate import count
+from manymatch._validate import FloatArray, count
 from manymatch.estimate import words
-from manymatch.geometry.pose import pose_error_deg
+from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io.files import as_path, write_whole
 from manymatch.io.image import require_pillow
 from manymatch.io.matches import to_json
@@ -25,15 +28,8 @@ from manymatch.viz.figure import screen_image
 from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED, source_colours
 
 if TYPE_CHECKING:
-    import os
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from manymatch._validate import FloatArray
     from manymatch.estimate.confidence import Confidence
     from manymatch.estimate.relative_pose import RelativePoseEstimate
-    from manymatch.geometry.pose import RelativePose
     from manymatch.graph import AssociationGraph
     from manymatch.matcher.match_result import MatchResult
 
@@ -89,7 +85,6 @@ def write_report(
     The arguments are those of `MatchResult.report`. The file appears only when it is complete.
     Images need Pillow.
     """
-    target = as_path(path)
     estimate = result.answer
     poses = _poses(result, _FILE)
     systems = result.systems()
@@ -98,7 +93,9 @@ def write_report(
         errors = [pose_error_deg(e.pose, true_pose.R, true_pose.t) for _, e in systems]
     timing = dict(result.timing or estimate.timing)
     total = timing.pop("total", sum(timing.values()))
-    page = page_template("report.html").render(
+    return write_html(
+        path,
+        "report.html",
         **_stage(result, poses, _FILE, title),
         embedded=False,
         error_deg=errors[0] if errors and estimate.pose is not None else None,
@@ -117,10 +114,7 @@ def write_report(
         command=command,
         python=_python_code(result),
         citation=_CITATION,
-        version=manymatch.__version__,
     )
-    write_whole(target, lambda file: file.write(page.encode("utf-8", "replace")))
-    return target
 
 
 def notebook_view(result: MatchResult) -> str:
@@ -211,11 +205,24 @@ def page_template(name: str) -> Any:
     import jinja2
 
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(template_file),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters.update(thousands=lambda number: f"{number:,}", seconds=_seconds)
-    return environment.from_string(template_file(name))
+    return environment.get_template(name)
+
+
+def write_html(path: str | os.PathLike[str], template: str, **values: Any) -> Path:
+    """Write a page, which appears only when it is complete, and return its path."""
+    target = as_path(path)
+    page = page_template(template).render(version=manymatch.__version__, **values)
+    # File names may hold characters that are not valid Unicode.
+    write_whole(target, lambda file: file.write(page.encode("utf-8", "replace")))
+    return target
 
 
 def template_file(name: str) -> str:
@@ -252,7 +259,6 @@ def _choices(poses: list[RelativePoseEstimate], confidence: Confidence) -> list[
 
 
 def _details(result: MatchResult, estimate: RelativePoseEstimate, drawn: int) -> dict[str, Any]:
-    """Return the contents of the cards about one pose."""
     graph, cameras = result.graph, (result.camera0, result.camera1)
     states = overlay.edge_states(graph, estimate)
     residual = overlay.residuals_px(graph, estimate.pose, *cameras)
@@ -374,7 +380,6 @@ def _view(
 
 
 def _python_code(result: MatchResult) -> str:
-    """Return the lines of Python that repeat the estimate."""
     estimate = result.estimate
     cameras = result.camera_priors or (result.camera0, result.camera1)
     lines = ["import manymatch as mm", ""]

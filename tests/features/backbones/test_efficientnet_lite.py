@@ -11,11 +11,7 @@ from manymatch.features.check import check_backbone  # noqa: E402
 from manymatch.features.maps import dense_maps, unit_rows  # noqa: E402
 from manymatch.features.registry import find_model, load_backbone  # noqa: E402
 from manymatch.features.resize import Resize  # noqa: E402
-from manymatch.features.weights import (  # noqa: E402
-    load_state,
-    load_strictly,
-    locate,
-)
+from manymatch.features.weights import fill, load_state, locate, renamed  # noqa: E402
 from tests.support.data_folder import data_folder  # noqa: E402
 from tests.support.operations import OperationCounter  # noqa: E402
 
@@ -80,8 +76,7 @@ def twin_maps(network, pixels):
 @pytest.mark.parametrize("size", [(96, 160), (70, 101)])
 def test_folding_changes_no_more_than_rounding(backbone, weights, size):
     """The published network in float64 is the reference; in float32 it has errors of that size."""
-    state = module._renamed(load_state(weights))
-    network = load_strictly(module.build_network(), state, MODEL.name)
+    network = fill(module.build_network(), weights, MODEL)
     pixels = noise(*size)
     layers = sorted(CHANNELS)
     with torch.inference_mode():
@@ -201,7 +196,7 @@ def test_reference_similarities(backbone, pair):
 
 def test_only_the_classifier_is_left_out(weights):
     published = load_state(weights)
-    kept = module._renamed(published)
+    kept = renamed(published, MODEL)
     with torch.device("meta"):
         assert set(kept) == set(module.build_network().state_dict())
     left_out = set(published) - {key for key in published if key.startswith("_blocks.")}

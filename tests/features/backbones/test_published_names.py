@@ -17,7 +17,7 @@ from torch.nn import functional as f  # noqa: E402
 from manymatch.features.backbones import published as dino  # noqa: E402
 from manymatch.features.device import weights_hash  # noqa: E402
 from manymatch.features.registry import load_detector, models  # noqa: E402
-from manymatch.features.weights import WeightsError  # noqa: E402
+from manymatch.features.weights import WeightsError, renamed  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402
 
 
@@ -82,8 +82,8 @@ def convnext_shapes(config):
 
 def shapes_of(name, stem, config):
     if stem == "DINOv3ConvNext":
-        return convnext_shapes(config), dino.from_meta_convnext
-    convert = dino.from_meta_dinov3 if stem == "DINOv3ViT" else dino.from_meta_dinov2
+        return convnext_shapes(config), dict
+    convert = dino.without_key_bias if stem == "DINOv3ViT" else dino.split
     return vit_shapes(config, local_norm="7b" in name), convert
 
 
@@ -98,7 +98,7 @@ def test_every_size_has_a_place_for_every_published_tensor(name):
     shapes, convert = shapes_of(name, stem, config)
     # Names and shapes alone, as the largest sizes do not fit into memory.
     small = {key: torch.zeros(1).expand(shape) for key, shape in shapes.items()}
-    converted = convert(small)
+    converted = renamed(convert(small), models()[name])
     with torch.device("meta"):
         network = getattr(transformers, f"{stem}Model")(
             getattr(transformers, f"{stem}Config")(**config)

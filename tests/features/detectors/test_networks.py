@@ -12,7 +12,7 @@ import pytest
 
 from manymatch.features.detectors import suppress
 from manymatch.features.registry import load_detector, models
-from manymatch.features.weights import WeightsError, load_state, load_strictly, locate
+from manymatch.features.weights import WeightsError, fill, locate
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_images import texture
 
@@ -245,8 +245,8 @@ def test_disk_is_the_network_of_kornia():
 
 def published(ours):
     """The network with the published weights, its norms still apart."""
-    state = ours.published(load_state(locate(models()[ours.name]), ours.state_key))
-    return load_strictly(ours.build(), state, ours.name)
+    model = models()[ours.name]
+    return fill(ours.build(), locate(model), model)
 
 
 def test_aliked_is_the_network_of_kornia():

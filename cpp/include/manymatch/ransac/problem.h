@@ -79,8 +79,9 @@ struct ProblemDefaults {
   // Scale of the noise, in thresholds, by which residuals count in the support of a model, given
   // the measured one.
   static double support_scale(double scale) { return scale; }
-  // Prior of an edge as the last polish uses it.
-  static double polish_prior(double prior) { return prior; }
+  // Prior of an edge as the last polish uses it, given its prior with and without what the motion
+  // filter says.
+  static double polish_prior(double prior, double /*without_filter*/) { return prior; }
   // Logarithm of the prior probability of a model, up to a constant.
   double log_prior(const auto&) const { return 0.0; }
   // Probability that a wrong edge is an inlier of a model, given the squared residuals of all edges

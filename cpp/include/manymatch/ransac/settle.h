@@ -61,12 +61,13 @@ class Settlement {
         mask_(problem.graph().words()),
         heaviest_at_(at(problem.graph().num0), 0.0) {
     const double largest = *std::max_element(prior_.begin(), prior_.end());
-    for (double p : prior_) {
+    for (std::size_t e = 0; e < prior_.size(); ++e) {
+      const double p = prior_[e], single = single_prior[e];
       relative_prior_.push_back(p / largest);
       log_odds_.push_back(std::log(p / (1.0 - p)));
-      polish_prior_.push_back(P::polish_prior(p));
+      single_log_odds_.push_back(std::log(single / (1.0 - single)));
+      polish_prior_.push_back(P::polish_prior(p, single));
     }
-    for (double p : single_prior) single_log_odds_.push_back(std::log(p / (1.0 - p)));
   }
 
   // Replaces `model` by the model with the most support: itself, one of `refined`, or one from new

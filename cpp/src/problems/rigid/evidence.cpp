@@ -20,8 +20,11 @@ constexpr double kDoubt = 0.5, kCovered = 0.08;
 // Points closer than this, in thresholds, are near each other however dense the clouds are: the
 // threshold is about three deviations of the noise.
 constexpr double kLeastRadius = 1.0 / 3.0;
-// First edges of samples: at most, and to measure the overlap of wrong transforms.
-constexpr int kFirstEdges = 160, kFirstEdgesOfChance = 32;
+// First edges of samples: at most, and to measure the overlap of wrong transforms. Samples of
+// similarities are worse, so that more are needed.
+constexpr int kFirstEdges = 160;
+template <bool kFreeScale>
+constexpr int kFirstEdgesOfChance = kFreeScale ? 32 : 24;
 // In a small graph the number of first edges is the number of edges divided by this.
 constexpr std::size_t kEdgesPerFirst = 24;
 // Of the edges that agree with the first one kSeconds are drawn, and kPartners to compare them
@@ -30,7 +33,9 @@ constexpr std::size_t kSeconds = 32, kPartners = 64, kKept = 4, kTriples = 2;
 // Points of each cloud that are looked up to sort out samples, and to measure the chance.
 constexpr std::size_t kFewPoints = 64, kMorePoints = 128;
 // Samples whose overlap is measured with all points, and models that are returned.
-constexpr std::size_t kMeasured = 48, kReturned = 8;
+template <bool kFreeScale>
+constexpr std::size_t kMeasured = kFreeScale ? 48 : 40;
+constexpr std::size_t kReturned = 8;
 // Shares that tell the law of the largest ones.
 constexpr std::size_t kTail = 32;
 // Most returned models that are about the same before they are refined.
@@ -222,7 +227,7 @@ std::vector<Transform<kFreeScale>> OverlapEvidence<kFreeScale>::search(
   }
   const Graph& graph = problem_.graph();
   if (!holds_clouds_ || (other < kDoubt * most && covered(problem_, best) >= kCovered)) return out;
-  overlap_.emplace(points_.x0, points_.x1, kLeastRadius * points_.eps);
+  overlap_.emplace(points_.x0, points_.x1, kLeastRadius * points_.eps, kFreeScale ? 1024 : 512);
   if (!overlap_->known()) return out;
   typename P::Workspace space = problem_.workspace();
   std::vector<Found> found;
@@ -230,17 +235,18 @@ std::vector<Transform<kFreeScale>> OverlapEvidence<kFreeScale>::search(
   const auto better = [](const Found& a, const Found& b) { return a.score > b.score; };
   const auto keep_best = [&] {
     std::stable_sort(found.begin(), found.end(), better);
-    if (found.size() > kMeasured) found.erase(found.begin() + kMeasured, found.end());
+    if (found.size() > kMeasured<kFreeScale>)
+      found.erase(found.begin() + kMeasured<kFreeScale>, found.end());
   };
   const int firsts = static_cast<int>(std::clamp<std::size_t>(
-      graph.num_edges() / kEdgesPerFirst, kFirstEdgesOfChance + 32, kFirstEdges));
+      graph.num_edges() / kEdgesPerFirst, 2 * kFirstEdgesOfChance<kFreeScale>, kFirstEdges));
   for (int i = 0; i < firsts && !interrupt.poll(); ++i) {
-    if (i == kFirstEdgesOfChance) {
+    if (i == kFirstEdgesOfChance<kFreeScale>) {
       chance_ = law_of(shares);
       if (!chance_.known() || chance_.nats(overlap_->share(best)) > kEnoughNats) return out;
     }
     if (!sample(seed, i, space)) continue;
-    if (i < kFirstEdgesOfChance) {
+    if (i < kFirstEdgesOfChance<kFreeScale>) {
       const std::size_t s = at(3 * solutions_.sample[0]);
       shares.push_back(overlap_->share(half_turned(solutions_.models[0], problem_.arrays(),
                                                    at(samples_[s]), at(samples_[s + 1])),
@@ -252,12 +258,12 @@ std::vector<Transform<kFreeScale>> OverlapEvidence<kFreeScale>::search(
       mean_share_ += share;
       ++num_found_;
     }
-    if (found.size() > 8 * kMeasured) keep_best();
+    if (found.size() > 8 * kMeasured<kFreeScale>) keep_best();
   }
   if (found.empty()) return out;
   mean_share_ /= static_cast<double>(num_found_);
   keep_best();
-  for (Found& f : found) f.share = overlap_->share(f.model);
+  for (Found& f : found) f.share = share_of(f.model);
   rivals_ = found;
   std::stable_sort(rivals_.begin(), rivals_.end(),
                    [](const Found& a, const Found& b) { return a.share > b.share; });
@@ -274,11 +280,22 @@ std::vector<Transform<kFreeScale>> OverlapEvidence<kFreeScale>::search(
   return out;
 }
 
+template <bool kFreeScale>
+double OverlapEvidence<kFreeScale>::share_of(const Model& model) const {
+  for (const auto& [known, share] : shares_) {
+    if (std::equal(known.A, known.A + 9, model.A) && std::equal(known.t, known.t + 3, model.t)) {
+      return share;
+    }
+  }
+  shares_.emplace_back(model, overlap_->share(model));
+  return shares_.back().second;
+}
+
 // The search prefers large shares, so that a model is compared with those that it found elsewhere.
 template <bool kFreeScale>
 double OverlapEvidence<kFreeScale>::operator()(const Model& model) const {
   if (!chance_.known()) return 0.0;
-  const double share = overlap_->share(model);
+  const double share = share_of(model);
   std::array<double, kTail> others;
   std::size_t count = 0;
   for (const Found& rival : rivals_) {

@@ -13,8 +13,8 @@ namespace {
 
 // A cloud with fewer points has no surface to speak of.
 constexpr std::size_t kLeastPoints = 100;
-// Most points of a cloud that make cells, that are looked up, and whose neighbours are measured.
-constexpr std::size_t kMostTargets = 10000, kMostLookedUp = 1024, kMeasured = 64;
+// Most points of a cloud that make cells, and whose neighbours are measured.
+constexpr std::size_t kMostTargets = 10000, kMeasured = 32;
 
 // Up to `most` finite points of a cloud in random order, which does not depend on the seed.
 std::vector<double> drawn(std::span<const double> points, std::size_t most) {
@@ -56,37 +56,51 @@ double spacing(std::span<const double> points) {
 
 }  // namespace
 
+std::pair<std::vector<double>, double> surface_points(std::span<const double> points) {
+  if (points.size() < 3 * kLeastPoints) return {};
+  std::vector<double> used = drawn(points, kMostTargets);
+  if (used.size() < 3 * kLeastPoints) return {};
+  const double distance = spacing(used);
+  if (!std::isfinite(distance)) return {};
+  return {std::move(used), distance};
+}
+
 NearCells::NearCells(std::span<const double> points, double radius) : inverse_(2.0 / radius) {
   resize(10);
   constexpr double kReach = 2.0;  // the radius, in cells
+  constexpr uint32_t kCells = 5;  // along an axis that can be within the radius
   for (std::size_t i = 0; i + 2 < points.size(); i += 3) {
-    double at_cell[3];
-    uint32_t first[3], last[3];
+    uint32_t first[3];
+    double d2[3][kCells];
     bool inside = true;
     for (std::size_t c = 0; c < 3; ++c) {
-      at_cell[c] = points[i + c] * inverse_ + kOffset;
-      inside = inside && at_cell[c] > 4.0 && at_cell[c] < 2.0 * kOffset - 4.0;
+      const double at_cell = points[i + c] * inverse_ + kOffset;
+      inside = inside && at_cell > 4.0 && at_cell < 2.0 * kOffset - 4.0;
       if (!inside) break;
-      first[c] = static_cast<uint32_t>(at_cell[c] - kReach);
-      last[c] = static_cast<uint32_t>(at_cell[c] + kReach);
+      first[c] = static_cast<uint32_t>(at_cell - kReach);
+      for (uint32_t k = 0; k < kCells; ++k) {
+        const double d = first[c] + k + 0.5 - at_cell;
+        d2[c][k] = d * d;
+      }
     }
     if (!inside) continue;
-    for (uint32_t x = first[0]; x <= last[0]; ++x) {
-      const double dx = x + 0.5 - at_cell[0];
-      for (uint32_t y = first[1]; y <= last[1]; ++y) {
-        const double dy = y + 0.5 - at_cell[1];
-        const double left = kReach * kReach - dx * dx - dy * dy;
+    for (uint32_t x = 0; x < kCells; ++x) {
+      for (uint32_t y = 0; y < kCells; ++y) {
+        const double left = kReach * kReach - d2[0][x] - d2[1][y];
         if (left < 0.0) continue;
-        for (uint32_t z = first[2]; z <= last[2]; ++z) {
-          const double dz = z + 0.5 - at_cell[2];
-          if (dz * dz <= left) insert(Cell(x, y, z));
-        }
+        // Cells that differ in z only are neighbouring bits of a word, or of two.
+        uint32_t run = 0;
+        for (uint32_t z = 0; z < kCells; ++z) run |= uint32_t{d2[2][z] <= left} << z;
+        run <<= first[2] & 7;
+        const uint32_t cx = first[0] + x, cy = first[1] + y, row = (cy & 7) << 3;
+        if (run & 255U) insert(Cell(cx, cy, first[2]), uint64_t{run & 255U} << row);
+        if (run >> 8) insert(Cell(cx, cy, first[2] + 8), uint64_t{run >> 8} << row);
       }
     }
   }
 }
 
-void NearCells::insert(const Cell& cell) {
+void NearCells::insert(const Cell& cell, uint64_t bits) {
   uint32_t slot = slot_of(cell.block);
   if (keys_[slot] == kEmpty) {
     if (2 * (used_ + 1) > keys_.size()) {
@@ -96,7 +110,7 @@ void NearCells::insert(const Cell& cell) {
     keys_[slot] = cell.block;
     ++used_;
   }
-  bits_[slot][cell.word] |= uint64_t{1} << cell.bit;
+  bits_[slot][cell.word] |= bits;
 }
 
 void NearCells::resize(int log2_slots) {
@@ -115,15 +129,12 @@ void NearCells::resize(int log2_slots) {
 }
 
 CloudOverlap::CloudOverlap(std::span<const double> points0, std::span<const double> points1,
-                           double least_radius) {
-  if (std::min(points0.size(), points1.size()) < 3 * kLeastPoints) return;
+                           double least_radius, std::size_t most_looked_up) {
   for (int s = 0; s < 2; ++s) {
-    std::vector<double> targets = drawn(s == 0 ? points0 : points1, kMostTargets);
-    if (targets.size() < 3 * kLeastPoints) return;
-    const double distance = spacing(targets);
-    if (!std::isfinite(distance)) return;
+    auto [targets, distance] = surface_points(s == 0 ? points0 : points1);
+    if (targets.empty()) return;
     side_[s].cells.emplace(targets, std::max(distance, least_radius));
-    targets.resize(std::min(targets.size(), 3 * kMostLookedUp));
+    targets.resize(std::min(targets.size(), 3 * most_looked_up));
     side_[s].points = std::move(targets);
   }
 }

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from manymatch.io.files import read_bytes, read_npz, reading, unreadable
 from manymatch.io.image import open_image
-from manymatch.io.unpickle import unpickle
 from manymatch_lab.checks import FloatArray, float_array
 from manymatch_lab.datasets.dataset import spread
+from manymatch_lab.datasets.unpickle import unpickle
 
 
 def place(root: Path, bases: Sequence[str], names: Sequence[str]) -> Path:
@@ -79,8 +79,8 @@ def read_png(path: Path, want: str) -> NDArray[Any]:
 def read_index(path: object, want: str, names: Sequence[str]) -> dict[str, Any]:
     """Read named entries of a pickled dictionary, or of an .npz archive with arrays of objects.
 
-    Nothing in the file is run (`manymatch.io.unpickle`). A file that is damaged, lacks an entry,
-    or holds anything but arrays, containers, texts and numbers is a `ValueError`.
+    Nothing in the file is run. A file that is damaged, lacks an entry, or holds anything but
+    arrays, containers, texts and numbers is a `ValueError`.
     """
     data = read_bytes(path, want)
     if data[:2] == b"PK":

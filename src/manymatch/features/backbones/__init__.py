@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from manymatch.features.resize import Resize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
 
-    #: Maps by layer.
-    Maps = dict[int, torch.Tensor]
-
+#: Maps by layer.
+Maps: TypeAlias = "dict[int, torch.Tensor]"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 

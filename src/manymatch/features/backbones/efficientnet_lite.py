@@ -9,21 +9,17 @@ use: 4 (stride 8, 40 channels) and 10 (stride 16, 112 channels).
 from __future__ import annotations
 
 import functools
-import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from manymatch.features.backbones import Backbone
+from manymatch.features.backbones import Backbone, Maps
 from manymatch.features.weights import for_inference, load_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from manymatch.features.backbones import Maps
     from manymatch.features.registry import Model
-    from manymatch.features.weights import State
 
 _STEM = 32
 # (blocks, kernel, stride of the first block, expansion, channels) of each stage.
@@ -40,8 +36,6 @@ _STAGES = (
 # partly compensate for it, so the centre was measured: it is the centroid of the input gradient,
 # averaged over real images, both axes, cells and projections.
 _GEOMETRY = ((2, 4, 2.5), (4, 8, 3.6), (7, 16, 10.0), (10, 16, 9.6), (15, 32, 18.0))
-# What only classification needs.
-_HEAD = re.compile(r"^(conv_head|bn1|fc)\.")
 
 
 class EfficientNetLite0(Backbone):
@@ -60,7 +54,7 @@ class EfficientNetLite0(Backbone):
 
     def __init__(self, model: Model, weights: object = None, offline: bool = False) -> None:
         self.name, self.licence = model.name, model.licence
-        network = load_weights(model, build_network, weights, offline, convert=_renamed)
+        network = load_weights(model, build_network, weights, offline)
         self.module = _padding_folded(for_inference(network))
 
     def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:  # noqa: ARG002
@@ -131,9 +125,3 @@ def _padding_folded(network: torch.nn.Module) -> torch.nn.Module:
                 layer.weight = nn.Parameter(padded, requires_grad=False)
                 layer.kernel_size = (size + 1, size + 1)
     return network
-
-
-def _renamed(state: State) -> State:
-    """Drop the underscores with which published names begin, and the classifier."""
-    names = {key: re.sub(r"(^|\.)_", r"\1", key) for key in state}
-    return {names[key]: value for key, value in state.items() if not _HEAD.match(names[key])}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from manymatch._validate import suggest
-from manymatch.features.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from manymatch.features.backbones import Backbone, Maps
 from manymatch.features.backbones.published import (
     TokenBackbone,
     load_network,
@@ -20,32 +20,17 @@ from manymatch.features.backbones.published import (
     run_blocks,
 )
 from manymatch.features.registry import Model
-from manymatch.features.weights import RANDOM, WeightsError, find_weights, first_line, load_weights
-from manymatch.io.files import read_text
+from manymatch.features.weights import (
+    RANDOM,
+    State,
+    WeightsError,
+    find_weights,
+    first_line,
+    load_weights,
+)
+from manymatch.io.files import read_json
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from manymatch.features.backbones import Maps
-    from manymatch.features.weights import State
-
-_CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-_IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
-_HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _UNIT = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-
-# Mean and standard deviation of inputs, for folders without preprocessor_config.json.
-_INPUTS = {
-    "clip_vision_model": _CLIP,
-    "dinov2": _IMAGENET,
-    "dinov2_with_registers": _IMAGENET,
-    "dinov3_vit": _IMAGENET,
-    "radio": _UNIT,
-    "siglip_vision_model": _HALF,
-    "tipsv2_vision_model": _UNIT,
-    "vit": _HALF,
-    "vit_mae": _IMAGENET,
-}
 _NORMS = ("layernorm", "norm", "post_layernorm", "layer_norm")
 # More than any known network has besides its patches.
 _MOST_PREFIX_TOKENS = 64
@@ -132,7 +117,7 @@ def _made(transformers: Any, config: Any, source: Any, record: Model) -> HubBack
         raise _NotUnderstood(f"its patch size is {patch!r}")
     # Files hold text encoders and heads under many names, which are not used.
     unused = ("",), _HEADS
-    module: Any = load_network(network, config, source, record.name, *unused)
+    module: Any = load_network(network, config, source, record, *unused)
     depth, dim = (getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size"))
     lists = [
         part
@@ -173,14 +158,10 @@ def _normalisation(folder: Path, kind: str) -> Any:
     if kind == "radio":
         # It normalises inside; its processor is ignored.
         return _UNIT
-    if not file.is_file():
-        if kind not in _INPUTS:
-            raise _NotUnderstood("no preprocessor_config.json says how images are normalised")
-        return _INPUTS[kind]
     try:
-        content = json.loads(read_text(file, "a JSON file"))
-    except (ValueError, RecursionError) as error:
-        raise _NotUnderstood(f"its {file.name} cannot be read: {error}") from None
+        content = read_json(file, "a JSON file")
+    except ValueError as error:
+        raise _NotUnderstood(f"how images are normalised is unknown: {error}") from None
     if isinstance(content, dict) and not content.get("do_normalize", True):
         return _UNIT
     try:

@@ -7,17 +7,19 @@ are translated to the hub's. Shapes, revisions and hashes are in ``models.toml``
 from __future__ import annotations
 
 import contextlib
-import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
 from manymatch._validate import require
-from manymatch.features.backbones import Backbone
+from manymatch.features.backbones import Backbone, Maps
 from manymatch.features.device import works_now
 from manymatch.features.resize import Resize
 from manymatch.features.weights import (
     RANDOM,
+    State,
     WeightsError,
     check_keys,
     find_weights,
@@ -25,57 +27,12 @@ from manymatch.features.weights import (
     freeze,
     load_state,
     random_weights,
+    renamed,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import Literal
-
-    from manymatch.features.backbones import Maps
     from manymatch.features.registry import Model
-    from manymatch.features.weights import State
 
-# Names of tensors in Meta's files, as expressions, and those of the hub; each is applied in turn.
-_DINOV2_NAMES = (
-    (r"^(cls_token|mask_token|register_tokens)$", r"embeddings.\1"),
-    (r"^pos_embed$", "embeddings.position_embeddings"),
-    (r"^patch_embed\.proj\.", "embeddings.patch_embeddings.projection."),
-    (r"^blocks\.(\d+)\.", r"encoder.layer.\1."),
-    (r"\.attn\.([qkv])\.", r".attention.attention.\1."),
-    (r"\.attention\.q\.", ".attention.query."),
-    (r"\.attention\.k\.", ".attention.key."),
-    (r"\.attention\.v\.", ".attention.value."),
-    (r"\.attn\.proj\.", ".attention.output.dense."),
-    (r"\.ls([12])\.gamma$", r".layer_scale\1.lambda1"),
-    (r"\.mlp\.w12\.", ".mlp.weights_in."),
-    (r"\.mlp\.w3\.", ".mlp.weights_out."),
-    (r"^norm\.", "layernorm."),
-)
-_DINOV3_NAMES = (
-    (r"^(cls_token|mask_token)$", r"embeddings.\1"),
-    (r"^storage_tokens$", "embeddings.register_tokens"),
-    (r"^patch_embed\.proj\.", "embeddings.patch_embeddings."),
-    (r"^blocks\.(\d+)\.", r"layer.\1."),
-    (r"\.attn\.([qkv])\.", r".attention.\1_proj."),
-    (r"\.attn\.proj\.", ".attention.o_proj."),
-    (r"\.ls([12])\.gamma$", r".layer_scale\1.lambda1"),
-    (r"\.mlp\.(fc1|w2)\.", ".mlp.up_proj."),
-    (r"\.mlp\.(fc2|w3)\.", ".mlp.down_proj."),
-    (r"\.mlp\.w1\.", ".mlp.gate_proj."),
-)
-_CONVNEXT_NAMES = (
-    (r"^downsample_layers\.(\d+)\.", r"stages.\1.downsample_layers."),
-    (r"^stages\.(\d+)\.(\d+)\.", r"stages.\1.layers.\2."),
-    (r"\.dwconv\.", ".depthwise_conv."),
-    (r"(\.layers\.\d+)\.norm\.", r"\1.layer_norm."),
-    (r"\.pwconv([12])\.", r".pointwise_conv\1."),
-    (r"^norm\.", "layer_norm."),
-)
-# A tensor that only Meta's transformers have under this name.
-_QKV = "blocks.0.attn.qkv.weight"
-# A norm for crops, which only training uses, and the last norm under a second name.
-_TRAINING = ("local_cls_norm.", "norms.3.")
 # Frequencies of DINOv3's rotary positions, which its files hold as they were in training: rounded.
 _PERIODS = "rope_embed.periods"
 # What SigLIP 2's files hold beside the image encoder.
@@ -88,7 +45,7 @@ _UNUSED = ("mask_token",)
 
 def load_dinov2(model: Model, weights: object = None, offline: bool = False) -> TokenBackbone:
     """Make a ViT; its learned position embedding is resized to the grid of every image."""
-    module: Any = published_network(model, weights, offline, convert=from_meta_dinov2)
+    module: Any = published_network(model, weights, offline, convert=split)
     prefix = 1 + getattr(module.config, "num_register_tokens", 0)
     return TokenBackbone(model, module, module.encoder.layer, module.layernorm, prefix)
 
@@ -104,7 +61,7 @@ def load_dinov3(model: Model, weights: object = None, offline: bool = False) -> 
 
     def convert(state: State) -> State:
         found.update(state)
-        return from_meta_dinov3(state)
+        return without_key_bias(state)
 
     module: Any = published_network(model, weights, offline, convert=convert)
     if _PERIODS in found:
@@ -122,7 +79,7 @@ def load_dinov3(model: Model, weights: object = None, offline: bool = False) -> 
 
 def load_convnext(model: Model, weights: object = None, offline: bool = False) -> ConvNext:
     """Make a ConvNeXt."""
-    return ConvNext(model, published_network(model, weights, offline, convert=from_meta_convnext))
+    return ConvNext(model, published_network(model, weights, offline))
 
 
 def load_siglip2(model: Model, weights: object = None, offline: bool = False) -> Naflex:
@@ -134,19 +91,12 @@ def load_siglip2(model: Model, weights: object = None, offline: bool = False) ->
     return backbone
 
 
-def from_meta_dinov2(state: State) -> State:
-    """Translate the names of Meta's DINOv2 files; other states are returned as they are."""
-    return _renamed(_split(state), _DINOV2_NAMES) if _QKV in state else state
-
-
-def from_meta_dinov3(state: State) -> State:
-    """Translate the names of Meta's DINOv3 files; other states are returned as they are.
+def without_key_bias(state: State) -> State:
+    """Convert the tensors of Meta's DINOv3 files; those of the hub's files stay as they are.
 
     Keys have no bias there: one is stored, and a mask that switches it off.
     """
-    if _QKV not in state:
-        return state
-    kept = _split({key: value for key, value in state.items() if key != _PERIODS})
+    kept = split({key: value for key, value in state.items() if key != _PERIODS})
     for key in [key for key in kept if key.endswith(".attn.k.bias")]:
         if kept.pop(key).any():
             raise WeightsError(
@@ -154,16 +104,10 @@ def from_meta_dinov3(state: State) -> State:
             )
     if "mask_token" in kept:
         kept["mask_token"] = kept["mask_token"].reshape(1, 1, -1)
-    return _renamed(kept, _DINOV3_NAMES)
+    return kept
 
 
-def from_meta_convnext(state: State) -> State:
-    """Translate the names of Meta's ConvNeXt files; other states are returned as they are."""
-    meta = "downsample_layers.0.0.weight" in state
-    return _renamed(state, _CONVNEXT_NAMES) if meta else state
-
-
-def _split(state: State) -> State:
+def split(state: State) -> State:
     """Give queries, keys and values, stored one above the other, names of their own.
 
     A bias counts where its mask is not zero, as the published layer multiplies the two. Masks of
@@ -190,13 +134,6 @@ def _split(state: State) -> State:
         for letter, part in zip("qkv", parts, strict=False):
             split[f"{stem}.attn.{letter}.{kind}"] = part
     return split
-
-
-def _renamed(state: State, names: tuple[tuple[str, str], ...]) -> State:
-    state = {key: value for key, value in state.items() if not key.startswith(_TRAINING)}
-    for pattern, replacement in names:
-        state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
-    return state
 
 
 class _Stop(Exception):  # noqa: N818 (no error: it ends a pass)
@@ -353,14 +290,14 @@ def published_network(
                     f"config.json says {name} {got!r} instead of {value!r})"
                 )
     network = getattr(transformers, f"{stem}Model")
-    return load_network(network, config, source, model.name, spare=spare, convert=convert)
+    return load_network(network, config, source, model, spare=spare, convert=convert)
 
 
 def load_network(
     network: Any,
     config: Any,
     source: Path | Literal["random"],
-    name: str,
+    model: Model,
     spare: tuple[str, ...] = (),
     dispensable: tuple[str, ...] = (),
     convert: Callable[[State], State] | None = None,
@@ -368,8 +305,8 @@ def load_network(
     """Make a network of a class of transformers and load every one of its weights, or refuse.
 
     `source` is what `find_weights` returns. Tensors of the file that begin with `spare` are not
-    used, and those of the network that begin with `dispensable` may be missing. `convert` brings
-    the names of the authors' own file to those of the hub, and leaves the hub's alone.
+    used, and those of the network that begin with `dispensable` may be missing. `convert` changes
+    the tensors of the authors' own file before their names are translated.
     """
     if source == RANDOM:
         from transformers.initialization import no_init_weights
@@ -378,20 +315,20 @@ def load_network(
         with no_init_weights():
             module = network(config)
         return random_weights(module)
-    state = load_state(source)
+    state = load_state(source, model.entry)
     with quiet():
         # Through transformers, as it knows under which names older files hold the same weights.
         module, info = network.from_pretrained(
             None,
             config=config,
-            state_dict=state if convert is None else convert(state),
+            state_dict=renamed(state if convert is None else convert(state), model),
             output_loading_info=True,
             ignore_mismatched_sizes=True,
             dtype=torch.float32,
         )
     missing = (key for key in info["missing_keys"] if not key.endswith(_UNUSED))
     check_keys(
-        name,
+        model.name,
         total=len(module.state_dict()),
         missing=(key for key in missing if not key.startswith(dispensable)),
         unexpected=(key for key in info["unexpected_keys"] if not key.startswith(spare)),

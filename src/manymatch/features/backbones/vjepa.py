@@ -10,22 +10,18 @@ A network is a tree of torch's own modules with the names of the published tenso
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from manymatch.features.backbones import Backbone
+from manymatch.features.backbones import Backbone, Maps
 from manymatch.features.weights import load_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from manymatch.features.backbones import Maps
     from manymatch.features.registry import Model
-    from manymatch.features.weights import State
 
 _PATCH = 16
 _HEAD = 64
@@ -33,7 +29,6 @@ _HEAD = 64
 _TURNING = 20
 # Positions run from 0 to this along either axis on every grid, as they did in pretraining.
 _LAST_POSITION = 15.0
-_PREFIXES = re.compile(r"^(module\.|backbone\.)+")
 
 
 def build_network(dim: int, hidden: int, normed: Sequence[int]) -> torch.nn.Module:
@@ -144,18 +139,13 @@ def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.T
 
 
 def load_vjepa(model: Model, weights: object = None, offline: bool = False) -> VJepa:
-    """Make an encoder; `entry` of its settings names where the published checkpoint has it."""
-    settings, normed = model.settings, model.settings["normed"]
+    """Make an encoder."""
+    normed = model.settings["normed"]
 
     def build() -> torch.nn.Module:
         # Every number is set later: drawing a billion of them first would be a waste.
         with torch.device("meta"):
-            network = build_network(model.dim or 0, settings["hidden"], normed)
+            network = build_network(model.dim or 0, model.settings["hidden"], normed)
         return network.to_empty(device="cpu")
 
-    def convert(state: State) -> State:
-        # Drop what training put before the names.
-        return {_PREFIXES.sub("", key): value for key, value in state.items()}
-
-    module = load_weights(model, build, weights, offline, settings["entry"], convert)
-    return VJepa(model, normed, module)
+    return VJepa(model, normed, load_weights(model, build, weights, offline))

@@ -7,12 +7,12 @@ import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manymatch._validate import FloatArray, IndexArray, integer, real
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
     from manymatch.features.registry import Model
 
@@ -78,9 +78,9 @@ class Selection:
 class Detector(abc.ABC):
     """Finds keypoints.
 
-    Its constructor takes the arguments of `find_weights`, and as `variant` what follows a colon in
-    the name that was asked for. `dim` is the length of its own descriptors, or None when it only
-    detects. `module` is the network, if any: moved between devices, and hashed for the cache.
+    Its constructor takes the arguments of `find_weights`. `dim` is the length of its own
+    descriptors, or None when it only detects. `module` is the network, if any: moved between
+    devices, and hashed for the cache.
     """
 
     #: Settings of the published code; None where the detector has no such setting.
@@ -89,16 +89,11 @@ class Detector(abc.ABC):
     module: torch.nn.Module | None = None
 
     def __init__(
-        self, model: Model, selection: Selection, *, weights: object, offline: bool, variant: str
+        self, model: Model, selection: Selection, *, weights: object, offline: bool
     ) -> None:
-        del weights, offline, variant
+        del weights, offline
         self.name, self.dim, self.licence = model.name, model.dim, model.licence
         self.selection = selection
-
-    @classmethod
-    def is_variant(cls, variant: str) -> bool:  # noqa: ARG003
-        """Tell whether ``"<name>:<variant>"`` is a name of this detector."""
-        return False
 
     @abc.abstractmethod
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from manymatch._validate import integer, require
+from manymatch._validate import IndexArray, require
 from manymatch.features.detectors import Detector, Keypoints, by_score, first_places, suppress
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from manymatch._validate import IndexArray
 
 # Without the precise enlargement every position is 0.25 px too large in x and in y: OpenCV maps
 # positions of the enlarged image back by x / 2 only.
@@ -64,7 +60,6 @@ class _OfOpenCv(Detector):
         return points[order], scores, octave[order], descriptors[order]
 
     def _choose(self, points: Any, scores: Any, image: NDArray[np.uint8]) -> IndexArray:
-        """Return which keypoints are kept, best first."""
         order = by_score(scores)
         order = order[suppress(points[order], self.selection.nms_radius)]
         return order[self.selection.choose(points[order], (image.shape[1], image.shape[0]))]
@@ -150,23 +145,14 @@ class Grid(Detector):
 
     Where there are more than `max_keypoints`, every second row and column is taken, or every
     third, and so on, until there are few enough: the grid stays regular, its points stay centres.
-    The variant is the number of pixels per patch. Scores do not exist, nor does a threshold.
+    Scores do not exist, nor does a threshold.
     """
-
-    def __init__(self, *arguments: Any, variant: str = "", **settings: Any) -> None:
-        super().__init__(*arguments, variant=variant, **settings)
-        self.stride = integer(int(variant or _STRIDE), "stride", 1, 65_536)
-
-    @classmethod
-    def is_variant(cls, variant: str) -> bool:
-        """Tell whether a text is a number of pixels."""
-        return variant.isdecimal()
 
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:
         """Return the centres that are not in the border, all with score 1."""
         axes, border = [], self.selection.border
         for length in (image.shape[1], image.shape[0]):
-            centres = np.arange(length // self.stride) * self.stride + (self.stride - 1) / 2
+            centres = np.arange(length // _STRIDE) * _STRIDE + (_STRIDE - 1) / 2
             axes.append(centres[(centres >= border) & (centres <= length - 1 - border)])
         step = 1
         while len(axes[0][::step]) * len(axes[1][::step]) > self.selection.max_keypoints:
@@ -177,4 +163,4 @@ class Grid(Detector):
 
     def settings(self) -> dict[str, object]:
         """Everything that changes a number."""
-        return {**super().settings(), "stride": self.stride}
+        return {**super().settings(), "stride": _STRIDE}

@@ -7,11 +7,11 @@ score maps is the same for all.
 from __future__ import annotations
 
 import abc
-import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,10 +21,7 @@ from manymatch.features.device import inference, works_now
 from manymatch.features.weights import for_inference, load_weights
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from manymatch.features.registry import Model
-    from manymatch.features.weights import State
 
 # Integers up to here are exact in float32, the fastest type for pooling.
 _EXACT_IN_FLOAT32 = 2**24
@@ -32,14 +29,6 @@ _EXACT_IN_FLOAT32 = 2**24
 _CELL = 8
 # Window and temperature of the soft maximum with which ALIKED was trained.
 _WINDOW, _TEMPERATURE = 2, 0.1
-# A constant of kornia's ALIKED, which the published files do not hold.
-_CONSTANT = "dkd.hw_grid"
-# Layers of SuperPoint in the file of its authors, and in transformers.
-_SUPERPOINT_LAYERS = (
-    *((f"conv{i + 1}", f"encoder.conv_blocks.{i}.conv_") for i in range(4)),
-    ("convP", "keypoint_decoder.conv_score_"),
-    ("convD", "descriptor_decoder.conv_descriptor_"),
-)
 
 
 class NetworkDetector(Detector):
@@ -48,8 +37,6 @@ class NetworkDetector(Detector):
     A subclass writes `build`, `maps` and `describe`; the choice of keypoints is the same for all.
     """
 
-    #: Entry of the file that holds the tensors, where there are several.
-    state_key: ClassVar[str | None] = None
     #: How often peaks are looked for again beside those found.
     nms_rounds: ClassVar[int] = 0
     #: Whether `for_inference` makes it faster; not where norms depend on the image.
@@ -58,11 +45,10 @@ class NetworkDetector(Detector):
     module: torch.nn.Module
 
     def __init__(
-        self, model: Model, selection: Selection, *, weights: object, offline: bool, variant: str
+        self, model: Model, selection: Selection, *, weights: object, offline: bool
     ) -> None:
-        super().__init__(model, selection, weights=weights, offline=offline, variant=variant)
-        published = self.state_key, self.published
-        module = load_weights(model, self.build, weights, offline, *published)
+        super().__init__(model, selection, weights=weights, offline=offline)
+        module = load_weights(model, self.build, weights, offline)
         self.module = for_inference(module) if self.foldable else module
 
     @abc.abstractmethod
@@ -72,10 +58,6 @@ class NetworkDetector(Detector):
     def kornia(self) -> Any:
         """Import kornia's networks, or say how to get them."""
         return require("kornia.feature", f"the detector {self.name!r}", "features", works_now)
-
-    def published(self, state: State) -> State:
-        """Bring the keys of the published file to those of the network."""
-        return state
 
     @abc.abstractmethod
     def maps(self, pixels: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -146,12 +128,6 @@ class SuperPoint(NetworkDetector):
         )
         return transformers.SuperPointForKeypointDetection(settings)
 
-    def published(self, state: State) -> State:
-        """Translate the names of ``superpoint_v1.pth``; those of the hub's file stay."""
-        for own, ours in _SUPERPOINT_LAYERS:
-            state = {re.sub(rf"^{own}([ab]\.)", rf"{ours}\1", k): v for k, v in state.items()}
-        return state
-
     def maps(self, pixels: Tensor) -> tuple[Tensor, None, Tensor]:
         """Score of every pixel and the encoding of every cell."""
         rows, columns = (length // _CELL for length in pixels.shape[-2:])
@@ -180,10 +156,6 @@ class Aliked(NetworkDetector):
     def build(self) -> Any:
         """Make the network without weights."""
         return self.kornia().ALIKED(self.name)
-
-    def published(self, state: State) -> State:
-        """Add the constant that the file lacks."""
-        return {_CONSTANT: self.build().state_dict()[_CONSTANT], **state}
 
     def maps(self, pixels: Tensor) -> tuple[Tensor, None, Tensor]:
         """Score and feature of every pixel; the module pads on all sides and cuts that off."""
@@ -221,7 +193,6 @@ class Disk(NetworkDetector):
 
     default_threshold = 0.0
     default_nms_radius = 2
-    state_key = "extractor"
     foldable = False
 
     def build(self) -> Any:
@@ -229,42 +200,18 @@ class Disk(NetworkDetector):
         return self.kornia().DISK()
 
     def maps(self, pixels: Tensor) -> tuple[Tensor, None, Tensor]:
-        """Score of every pixel, and the input of the last convolution.
-
-        Its 128 outputs for descriptors are computed at keypoints only, which takes 0.4 of the time
-        and a third of the memory (1024 x 768, one core).
-        """
+        """Score and descriptor of every pixel."""
         height, width = pixels.shape[-2:]
         # Four halvings of the image; the normalisation of the smallest level needs more than one
         # pixel.
-        levels = [pad_to(pixels, 16, smallest=32)]
-        for block in self.module.unet.path_down:
-            levels.append(block(levels[-1]))
-        values = levels.pop()
-        *blocks, last = self.module.unet.path_up
-        for block in blocks:
-            values = block(values, levels.pop())
-        *before, convolution = last.conv
-        values = torch.cat([last.upsample(values), levels.pop()], dim=1)
-        for step in before:
-            values = step(values)
-        scores = functional.conv2d(
-            values, convolution.weight[-1:], convolution.bias[-1:], padding="same"
-        )
-        return scores[0, 0, :height, :width], None, values[0]
+        padded = pad_to(pixels, 16, smallest=32)
+        scores, descriptors = self.module.heatmap_and_dense_descriptors(padded)
+        return scores[0, 0, :height, :width], None, descriptors[0]
 
     def describe(self, features: Tensor, points: Tensor) -> Any:
-        """Descriptors of whole pixels: the last convolution there."""
-        convolution = self.module.unet.path_up[-1].conv[-1]
-        weight, bias = convolution.weight[:-1], convolution.bias[:-1]
-        radius = weight.shape[-1] // 2
-        offsets = torch.arange(2 * radius + 1, device=points.device)
+        """Descriptors of whole pixels."""
         x, y = points.long().T
-        padded = functional.pad(features, (radius,) * 4)
-        # (C, N, size, size): the window of every keypoint.
-        windows = padded[:, (y[:, None] + offsets)[:, :, None], (x[:, None] + offsets)[:, None, :]]
-        flat = windows.transpose(0, 1).reshape(len(points), -1)
-        return functional.normalize(flat @ weight.reshape(len(weight), -1).T + bias, dim=1)
+        return functional.normalize(features[:, y, x].T, dim=1)
 
 
 class XFeat(NetworkDetector):

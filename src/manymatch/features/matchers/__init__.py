@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import abc
 import functools
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from manymatch._validate import float_array, int_array, refusal, require
+from manymatch._validate import float_array, int_array, refusal
 from manymatch.associate.merge import place_in_group
 from manymatch.features.device import choose_device
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     import torch
 
     from manymatch.features.extractor import Features
@@ -117,14 +116,6 @@ class FunctionMatcher(PairMatcher):
         if not isinstance(answer, tuple | list) or len(answer) not in (2, 3):
             raise refusal(f"the matcher {self.name!r}", "returning two or three arrays", answer)
         return (*answer, None) if len(answer) == 2 else tuple(answer)
-
-
-def hub_network(kind: str, source: Path | str, name: str) -> torch.nn.Module:
-    """Make a matcher of transformers from the folder that was found; nothing else is looked up."""
-    from manymatch.features.weights import freeze
-
-    transformers = require("transformers", f"the matcher {name!r}", "features")
-    return freeze(getattr(transformers, kind).from_pretrained(source, local_files_only=True))
 
 
 def matcher_graph(

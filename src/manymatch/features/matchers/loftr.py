@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import abc
 import copy
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from manymatch._validate import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
-from manymatch.features.matchers import PairMatcher, Takes, hub_network
-from manymatch.features.registry import find_model
-from manymatch.features.weights import load_state, load_strictly
+from manymatch.features.matchers import PairMatcher, Takes
+from manymatch.features.registry import Model, find_model
+from manymatch.features.weights import fill, freeze
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import torch
-    from numpy.typing import ArrayLike, NDArray
-
-    from manymatch.features.registry import Model
 
     _Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -79,9 +76,7 @@ class Loftr(_ImageMatcher):
         module = require("kornia.feature.loftr.loftr", f"the matcher {self.name!r}", "features")
         config = copy.deepcopy(module.default_cfg)
         config["coarse"]["temp_bug_fix"] = self._true_positions
-        state = load_state(source, "state_dict")
-        state = {key.removeprefix("matcher."): tensor for key, tensor in state.items()}
-        return load_strictly(module.LoFTR(None, config), state, model.name)
+        return fill(module.LoFTR(None, config), source, model)
 
     def settings(self) -> dict[str, Any]:
         """Weights; the constants are the published ones."""
@@ -110,7 +105,9 @@ class EfficientLoftr(_ImageMatcher):
 
     def build(self, source: Path | str, model: Model) -> torch.nn.Module:
         """Make the networks of transformers."""
-        return hub_network("EfficientLoFTRForKeypointMatching", source, model.name)
+        transformers = require("transformers", f"the matcher {model.name!r}", "features")
+        kind = transformers.EfficientLoFTRForKeypointMatching
+        return freeze(kind.from_pretrained(source, local_files_only=True))
 
     def settings(self) -> dict[str, Any]:
         """Weights and constants."""

@@ -65,7 +65,7 @@ class AbsolutePoseProblem : public PointProblem<AbsolutePoseProblem> {
   static constexpr int kResidualDimensions = 2;
   // A pose usually has hundreds of rank-one edges. Edges of higher ranks mostly add map points next
   // to the right one, so the last polish nearly ignores them.
-  static double polish_prior(double prior) { return std::pow(prior, 4.0); }
+  static double polish_prior(double prior, double) { return std::pow(prior, 4.0); }
   // Compares the angle between the rotations, and the distance of the centres relative to the depth
   // of the points.
   static bool same(const AbsolutePose& a, const AbsolutePose& b);

@@ -64,12 +64,15 @@ class HomographyProblem : public PointProblem<HomographyProblem> {
   static constexpr int kSampleSize = 4;
   static constexpr int kDimension0 = 2, kDimension1 = 2;
   static constexpr const char* kModelName = "homography";
+  // Candidates of low rank are often true to a few pixels, and many average out.
+  static constexpr std::size_t kConsideredEdges = 4096;
   static constexpr double kPolishReach = 2.0;
-  // The threshold is about three standard deviations of the noise.
-  static constexpr double kPolishScale = 1.0 / 3.0;
   static constexpr int kResidualDimensions = 2;
-  // A scene is only nearly a plane. A narrow polish fits its flattest part and is off elsewhere.
+  // A scene is only nearly a plane. A narrow polish, or one that prefers some edges, fits the
+  // flattest part and is off elsewhere.
+  static constexpr double kPolishScale = 2.0 / 3.0;
   static constexpr bool kPolishByNoise = false;
+  static double polish_prior(double, double without_filter) { return without_filter; }
   static bool same(const Homography& a, const Homography& b);
   static bool apart(const Homography& a, const Homography& b) { return !same(a, b); }
   struct Workspace {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "manymatch/interrupt.h"
@@ -64,11 +65,14 @@ class OverlapEvidence {
     double share, score;
   };
   bool sample(uint64_t seed, int number, typename P::Workspace& space);
+  // Overlap of a model; the last stage asks for that of the same models several times.
+  double share_of(const Model& model) const;
 
   const P& problem_;
   const VertexPoints& points_;
   const bool holds_clouds_;
   std::optional<CloudOverlap> overlap_;
+  mutable std::vector<std::pair<Model, double>> shares_;
   ShareOfWrong chance_;
   // Transforms with the largest shares that were found, of how many, and the mean share of these.
   std::vector<Found> rivals_;

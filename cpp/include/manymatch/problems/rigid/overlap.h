@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "manymatch/problems/rigid/kernels.h"
@@ -52,7 +53,8 @@ class NearCells {
     while (keys_[slot] != block && keys_[slot] != kEmpty) slot = (slot + 1) & mask_;
     return slot;
   }
-  void insert(const Cell& cell);
+  // Adds cells of the word of `cell`.
+  void insert(const Cell& cell, uint64_t bits);
   void resize(int log2_slots);
 
   double inverse_;
@@ -63,13 +65,18 @@ class NearCells {
   std::vector<std::array<uint64_t, 8>> bits_;
 };
 
+// Up to 10,000 points of a cloud in a random order that does not depend on the seed, and the median
+// distance of a point from its nearest neighbour. Empty if there are too few to tell a surface.
+std::pair<std::vector<double>, double> surface_points(std::span<const double> points);
+
 // Two clouds, of which points are looked up in the cells of the other.
 class CloudOverlap {
  public:
   // Points (N, 3) by rows, in the coordinates of the transforms. Two points are near each other
   // within the spacing of the points of the cloud that is looked up in, and within `least_radius`.
+  // Of each cloud at most `most_looked_up` points are looked up.
   CloudOverlap(std::span<const double> points0, std::span<const double> points1,
-               double least_radius);
+               double least_radius, std::size_t most_looked_up = 512);
 
   // Whether both clouds have enough points to tell an overlap.
   bool known() const { return !side_[0].points.empty() && !side_[1].points.empty(); }

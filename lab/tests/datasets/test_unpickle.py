@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from manymatch.io.unpickle import LARGEST_PICKLE, MOST_OPCODES, read_weights, unpickle
+from manymatch_lab.datasets.unpickle import LARGEST_PICKLE, MOST_OPCODES, unpickle
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_trees import MEGADEPTH_FILES, objects, published_pickle
 
@@ -235,74 +235,3 @@ def test_altered_pickle_is_refused_or_small(draw):
         assert "\n" not in str(error)  # noqa: PT017 - most of them are refused, not all
     else:
         assert len(repr(value)) < 100_000
-
-
-def weight_file(content):
-    torch = pytest.importorskip("torch")
-    file = io.BytesIO()
-    torch.save(content, file)
-    return file
-
-
-def test_weights_equal_those_of_torch():
-    torch = pytest.importorskip("torch")
-    base = torch.arange(24.0).reshape(4, 6)
-    state = {
-        "whole": base,
-        "part": base[1:3, ::2],
-        "turned": base.t(),
-        "parameter": torch.nn.Parameter(base.double()),
-        "half": base.half(),
-        "brain": base.bfloat16(),
-        "count": torch.tensor(7),
-        "mask": base > 3,
-        "empty": torch.zeros(0, 3),
-    }
-    found = read_weights(weight_file({"model": state, "settings": Path("a"), "epoch": 3}), "model")
-    assert list(found) == list(state)
-    for name, array in found.items():
-        wanted = state[name].detach()
-        wanted = wanted.float() if name == "brain" else wanted
-        assert array.shape == tuple(wanted.shape)
-        assert array.tobytes() == wanted.contiguous().numpy().tobytes()
-
-
-def test_weights_beside_hostile_objects_run_nothing(tmp_path):
-    torch = pytest.importorskip("torch")
-    hostile = Call(os.mkdir, str(tmp_path / "made"))
-    file = weight_file({"model": {"weight": torch.ones(2)}, "other": hostile})
-    assert list(read_weights(file, "model")) == ["weight"]
-    with pytest.raises(ValueError, match="its entry 'model' is not a tensor"):
-        read_weights(file)
-    assert not (tmp_path / "made").exists()
-
-
-@pytest.mark.parametrize("shape", [(60,), (3, 20), (50, 2)])
-def test_tensor_larger_than_its_storage_is_refused(shape):
-    torch = pytest.importorskip("torch")
-    rebuild = torch._utils._rebuild_tensor_v2
-
-    class Forged:
-        def __reduce__(self):
-            storage = torch.storage.TypedStorage(
-                wrap_storage=torch.ones(50).untyped_storage(), dtype=torch.float32, _internal=True
-            )
-            strides = (1,) * len(shape)
-            return rebuild, (storage, 0, shape, strides, False, {})
-
-    with pytest.raises(ValueError, match="larger than its storage"):
-        read_weights(weight_file({"weight": Forged()}))
-
-
-def test_damaged_weights_are_one_sentence():
-    torch = pytest.importorskip("torch")
-    data = weight_file({"weight": torch.ones(50)}).getvalue()
-    for place in range(0, len(data), 7):
-        damaged = bytearray(data)
-        damaged[place] ^= 0xFF
-        said = ""
-        try:
-            assert all(a.size <= 50 for a in read_weights(io.BytesIO(bytes(damaged))).values())
-        except ValueError as error:
-            said = str(error)
-        assert "\n" not in said

@@ -1,4 +1,4 @@
-"""Pickles read without running anything: index files of data sets, and weight files of torch.
+"""Pickled index files of data sets, read without running anything.
 
 Unpickling a file calls the functions that the file names, with arguments of its choice. Here a
 name becomes a `StandIn`, which only records what it is given. Arrays are made of these records
@@ -7,14 +7,10 @@ afterwards, by this module.
 
 from __future__ import annotations
 
-import contextlib
 import io
-import math
 import pickle
 import pickletools
 import re
-import zipfile
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,10 +18,7 @@ import numpy as np
 from manymatch.io.files import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from typing import BinaryIO, Self
-
-    from numpy.typing import NDArray
+    from typing import Self
 
 #: Largest pickle in bytes, and most opcodes: each makes an object of some 100 bytes at most.
 LARGEST_PICKLE, MOST_OPCODES = 1 << 26, 1 << 21
@@ -36,14 +29,13 @@ _REFUSED = ("EXT1", "EXT2", "EXT4", "DUP")
 _DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|O8|[SU][0-9]{1,6}")
 _DAMAGE = (
     *(pickle.UnpicklingError, ValueError, TypeError, AttributeError, LookupError, EOFError),
-    *(OverflowError, MemoryError, RecursionError, zipfile.BadZipFile, NotImplementedError),
+    *(OverflowError, MemoryError, RecursionError, NotImplementedError),
 )
 _NUMPY_NAMES = (
     *("numpy._core.multiarray._reconstruct", "numpy._core.multiarray.scalar"),
     *("numpy._core.numeric._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"),
     *("__builtin__.bytes", "builtins.bytes"),
 )
-_MOST_NAMES = 1000
 
 
 class StandIn:
@@ -75,54 +67,22 @@ class StandIn:
         pass
 
 
-class _Ordered(dict[Any, Any]):
-    """Stands for collections.OrderedDict; its attributes are dropped."""
-
-    def __setstate__(self, state: Any) -> None:
-        pass
-
-
 class _Unpickler(pickle.Unpickler):
-    """Hands out stand-ins: of the given names, or of any with storages of tensors."""
+    """Hands out stand-ins for the names that arrays need, and refuses all others."""
 
-    def __init__(self, data: bytes, names: Collection[str] | None) -> None:
+    def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data), encoding="latin-1")
-        self._names = names
-        self._found: dict[str, type] = {"collections.OrderedDict": _Ordered}
+        self._found: dict[str, type] = {}
 
     def find_class(self, module: str, name: str) -> type:
         """Return the class that stands for a name."""
         # Since NumPy 2 the package core is called _core.
         full = f"{module}.{name}"[:200].replace("numpy.core.", "numpy._core.")
-        if self._names is not None and full not in self._names:
+        if full not in _NUMPY_NAMES:
             raise ValueError(f"it wants to use {full!a}, which arrays do not need")
         if full not in self._found:
-            if len(self._found) == _MOST_NAMES:
-                raise ValueError(f"it names more than {_MOST_NAMES} classes and functions")
             self._found[full] = type("StandIn", (StandIn,), {"__slots__": (), "name": full})
         return self._found[full]
-
-    def persistent_load(self, pid: Any) -> Any:
-        """Return what a weight file says about the storage of a tensor."""
-        if self._names is not None:
-            raise ValueError("it refers to something outside of it")
-        return pid
-
-
-def _load(data: bytes, names: Collection[str] | None = None) -> Any:
-    if len(data) > LARGEST_PICKLE:
-        raise ValueError(f"its pickle is larger than {LARGEST_PICKLE >> 20} MB")
-    _check(data)
-    return _Unpickler(data, names).load()
-
-
-@contextlib.contextmanager
-def _damaged(what: str) -> Iterator[None]:
-    """Turn errors of damaged files into a `ValueError` of one sentence."""
-    try:
-        yield
-    except _DAMAGE as error:
-        raise ValueError(f"{what} cannot be read: {brief(error)}") from error
 
 
 def unpickle(data: bytes) -> Any:
@@ -130,75 +90,13 @@ def unpickle(data: bytes) -> Any:
 
     It may hold lists, tuples, dictionaries, text, bytes, numbers, None, NumPy arrays and scalars.
     """
-    with _damaged("its pickle"):
-        return _value(_load(data, _NUMPY_NAMES), [16 * len(data) + (1 << 24)])
-
-
-# Types of the numbers of a storage by the name of its class; bfloat16 is widened to float32.
-_STORAGES = {
-    "FloatStorage": "<f4",
-    "DoubleStorage": "<f8",
-    "HalfStorage": "<f2",
-    "BoolStorage": "?",
-    "LongStorage": "<i8",
-    "IntStorage": "<i4",
-    "ShortStorage": "<i2",
-    "CharStorage": "i1",
-    "ByteStorage": "u1",
-    "BFloat16Storage": "<u2",
-}
-
-
-def read_weights(file: BinaryIO, key: str | None = None) -> dict[str, NDArray[Any]]:
-    """Read the tensors of a weight file of torch (a zip archive) as arrays, without torch.
-
-    `key` is the entry that holds the tensors where a file holds more; all else is skipped.
-    """
-    with _damaged("its tensors"), zipfile.ZipFile(file) as archive:
-        (index,) = (n for n in archive.namelist() if PurePosixPath(n).name == "data.pkl")
-        with archive.open(index) as pickled:
-            content = _load(pickled.read(LARGEST_PICKLE + 1))
-        content = content if key is None else content[key]
-        folder = PurePosixPath(index).parent / "data"
-        # Tied weights share a storage; a file that repeats one without end is refused.
-        left = 4 * sum(entry.file_size for entry in archive.infolist())
-        tensors = {}
-        for name, value in content.items():
-            parameter = getattr(value, "name", "") == "torch._utils._rebuild_parameter"
-            record = value.args[0] if parameter else value
-            tensor = getattr(record, "name", "") == "torch._utils._rebuild_tensor_v2"
-            if not isinstance(name, str) or not tensor:
-                raise ValueError(f"its entry {str(name)[:80]!r} is not a tensor")
-            tensors[name] = _tensor(archive, folder, *record.args[:4])
-            left -= tensors[name].nbytes
-            if left < 0:
-                raise ValueError("it expands to much more than its size")
-        if not tensors:
-            raise ValueError("there are no tensors by name")
-        return tensors
-
-
-def _tensor(
-    archive: zipfile.ZipFile, folder: PurePosixPath, storage: Any, start: int, shape: Any, step: Any
-) -> NDArray[Any]:
-    """Make the array of a tensor; its storage must hold every number that the shape reaches."""
-    _, kind, key, *_ = storage
-    dtype = _STORAGES[kind.name.rpartition(".")[2]]
-    entry = archive.getinfo(str(folder / str(key)))
-    if entry.compress_type != zipfile.ZIP_STORED:
-        raise ValueError("its tensors are compressed, which torch does not do")
-    numbers = np.frombuffer(archive.read(entry), dtype)
-    sizes = [*shape, *step, start]
-    if len(shape) != len(step) or any(type(n) is not int or n < 0 for n in sizes):
-        raise ValueError("it has a tensor of an impossible shape")
-    last = start + sum((n - 1) * s for n, s in zip(shape, step, strict=True))
-    if math.prod(shape) > len(numbers) or (math.prod(shape) and last >= len(numbers)):
-        raise ValueError("it has a tensor that is larger than its storage")
-    strides = [s * numbers.itemsize for s in step]
-    array = np.lib.stride_tricks.as_strided(numbers[start:], shape, strides, writeable=False)
-    if kind.name.endswith("BFloat16Storage"):
-        return (array.astype("<u4") << 16).view("<f4")
-    return array.copy()
+    try:
+        if len(data) > LARGEST_PICKLE:
+            raise ValueError(f"it is larger than {LARGEST_PICKLE >> 20} MB")
+        _check(data)
+        return _value(_Unpickler(data).load(), [16 * len(data) + (1 << 24)])
+    except _DAMAGE as error:
+        raise ValueError(f"its pickle cannot be read: {brief(error)}") from error
 
 
 def _check(data: bytes) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from manymatch._validate import require
 from manymatch.cli import flags
 from manymatch.cli.console import Json, check_images, print_json, print_plain, working
 from manymatch.features.debias import SpectrumExhaustedWarning, positional_bases
@@ -20,10 +19,11 @@ from manymatch.features.maps import checked_layers, dense_maps
 from manymatch.features.registry import load_backbone
 from manymatch.features.resize import Resize
 from manymatch.features.weights import WeightsError
+from manymatch.io.files import require
 from manymatch.io.image import load_image
 from manymatch.matcher.config import MatcherConfig
 from manymatch.viz.figure import picture_path
-from manymatch.viz.pca import plot_pca
+from manymatch_lab.pca import plot_pca
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

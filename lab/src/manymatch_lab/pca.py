@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from manymatch._validate import real, refusal
 from manymatch.features.maps import unit_rows
 from manymatch.io.image import load_image
 from manymatch.viz.figure import (
@@ -22,6 +21,7 @@ from manymatch.viz.figure import (
     wrapped,
     write_page,
 )
+from manymatch_lab.checks import real, refusal
 
 if TYPE_CHECKING:
     import os
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
-    from manymatch._validate import FloatArray
     from manymatch.features.maps import FeatureMap
+    from manymatch_lab.checks import FloatArray
 
 # Of all cells, so that a few extreme ones do not take the colours from the rest.
 _PERCENTILES = (1.0, 99.0)

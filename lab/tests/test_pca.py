@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manymatch.features.maps import FeatureMap
-from manymatch.viz.pca import pca_colours, plot_pca
+from manymatch_lab.pca import pca_colours, plot_pca
 
 
 def random_map(seed, dim=10, rows=5, columns=7):

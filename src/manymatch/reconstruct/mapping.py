@@ -1,0 +1,410 @@
+"""From pairs to models: COLMAP's mappers, the choice between their models, the last adjustment.
+
+COLMAP runs in child processes. It ends its process where it finds a mistake of its own, it does
+not hear Ctrl-C, and both mappers can run at the same time. Every child has one thread and a seed,
+so that the models are a function of the pairs.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._validate import require
+from manymatch.geometry.pose import AbsolutePose
+from manymatch.io.files import make_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from manymatch._validate import BoolArray, FloatArray
+    from manymatch.geometry.pose import RelativePose
+    from manymatch.reconstruct.pair_graph import PairGraph
+
+#: The mappers, in the order in which they win ties.
+MAPPERS = ("incremental", "global")
+# Width of the loss of the last adjustment, Cauchy's, in pixels. Mappers adjust by squares, which
+# wrong matches pull: on scenes with exact truth 0.5 is better, on a scene with a rolling shutter 2.
+_LOSS_PX = 0.7
+# A pair agrees with a model if rotation and direction of its translation differ by less, degrees.
+AGREES_DEG = 5.0, 15.0
+# Shares of agreeing pairs that differ by less are a tie, decided by the reprojection error.
+_TIE = 0.02
+# An image needs this number of points to be placed, and a model this number of images.
+_FEWEST_POINTS, _FEWEST_IMAGES = 15, 3
+# Largest error of a point in the last adjustment, px, and smallest angle between its rays, degrees.
+_LARGEST_ERROR, _SMALLEST_ANGLE = 4.0, 1.5
+_LOG_LINES = 3
+#: COLMAP's seeds are smaller than this.
+MOST_SEEDS = 2**31
+
+
+class MappingError(ChildProcessError):
+    """COLMAP ended without a result; the message has its last words and the log."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A model in COLMAP's format: its folder and what is in it.
+
+    `poses` are those of the registered images by name, world to camera, of the images as stored.
+    `agreeing` is the share of the pairs of its images that agree with it.
+    """
+
+    folder: Path
+    poses: Mapping[str, AbsolutePose]
+    points: int
+    reprojection_px: float
+    track_length: float
+    mapper: str = ""
+    agreeing: float = 1.0
+
+    @classmethod
+    def read(cls, folder: Path, mapper: str = "") -> Model:
+        """Read what is in a folder."""
+        found = read_reconstruction(folder)
+        poses = {}
+        for image in found.images.values():
+            if image.has_pose:
+                rigid = image.cam_from_world()
+                poses[image.name] = AbsolutePose(rigid.rotation.matrix(), rigid.translation)
+        return cls(
+            folder,
+            dict(sorted(poses.items())),
+            found.num_points3D(),
+            float(found.compute_mean_reprojection_error()),
+            float(found.compute_mean_track_length()),
+            mapper,
+        )
+
+    def relative(self, name0: str, name1: str) -> tuple[FloatArray, FloatArray]:
+        """Rotation and translation from the first to the second of two registered images."""
+        first, second = self.poses[name0], self.poses[name1]
+        R = second.R @ first.R.T
+        return R, second.t - R @ first.t
+
+
+def read_reconstruction(folder: Path) -> Any:
+    """Read a model in COLMAP's format with pycolmap."""
+    colmap = require("pycolmap", "a reconstruction", "sfm")
+    return colmap.Reconstruction(os.fspath(folder))
+
+
+def agreement(graph: PairGraph, model: Model) -> tuple[BoolArray, BoolArray]:
+    """Say for each pair whether its two images are in a model, and whether its pose agrees."""
+    inside = np.zeros(len(graph.pairs), dtype=bool)
+    agrees = np.zeros(len(graph.pairs), dtype=bool)
+    for place, pair in enumerate(graph.pairs):
+        records = graph.photos[pair.first].record, graph.photos[pair.second].record
+        if any(record.name not in model.poses for record in records):
+            continue
+        inside[place] = True
+        if pair.pose is not None:
+            R, t = model.relative(records[0].name, records[1].name)
+            shown = records[1].axes.T @ R @ records[0].axes, records[1].axes.T @ t
+            agrees[place] = _same_pose(pair.pose, *shown)
+    return inside, agrees
+
+
+def _same_pose(pose: RelativePose, R: FloatArray, t: FloatArray) -> bool:
+    cosine = 0.5 * (float(np.sum(pose.R * R)) - 1.0)
+    turned = np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0)))
+    length = float(np.linalg.norm(t))
+    moved = np.degrees(np.arccos(np.clip(float(pose.t @ t) / length, -1.0, 1.0))) if length else 0.0
+    return bool(turned < AGREES_DEG[0] and moved < AGREES_DEG[1])
+
+
+def map_pairs(
+    graph: PairGraph,
+    keep: Sequence[bool],
+    folder: Path,
+    *,
+    refine_cameras: bool,
+    seed: int = 0,
+    mappers: Sequence[str] = MAPPERS,
+    progress: Callable[[int], object] | None = None,
+) -> list[Model]:
+    """Make models of the kept pairs with COLMAP's mappers and return those of the better one.
+
+    Parameters
+    ----------
+    graph, keep
+        The pairs, and for each of them whether the mappers get it.
+    folder : Path
+        Of the database and one folder of models per mapper; what is there already is kept.
+    refine_cameras : bool
+        Whether cameras are refined: if they are not exactly known.
+    mappers : sequence of {"incremental", "global"}
+        The global mapper is more exact where all pairs are true, the incremental one survives
+        more wrong pairs. The models with which more pairs agree are taken; of a tie, those with
+        the smaller reprojection error. If one mapper fails, the other one counts.
+    progress : callable, optional
+        Called with the number of images that the incremental mapper has placed.
+
+    Returns
+    -------
+    list of Model
+        Largest first; empty if the mappers place no images.
+    """
+    database = folder / "database.db"
+    make_folder(folder)
+    if not database.exists():
+        graph.write_database(database, keep)
+    jobs = [
+        {
+            "job": mapper,
+            "database": os.fspath(database),
+            "out": os.fspath(folder / mapper),
+            "refine_cameras": refine_cameras,
+            "seed": seed % MOST_SEEDS,
+        }
+        for mapper in mappers
+    ]
+    run_jobs(jobs, progress)
+    done = [mapper for mapper in mappers if (folder / mapper).exists()]
+    found = {mapper: models_of(folder / mapper, mapper) for mapper in done}
+    scores = {mapper: score_models(graph, keep, models) for mapper, models in found.items()}
+    best = max(score for score, _ in scores.values())
+    tied = [mapper for mapper in done if scores[mapper][0] >= (1.0 - _TIE) * best]
+    return found[min(tied, key=lambda mapper: scores[mapper][1])]
+
+
+def score_models(
+    graph: PairGraph, keep: Sequence[bool], models: list[Model]
+) -> tuple[float, float]:
+    """Count the kept pairs that agree with models, whose own shares are set; and mean their error.
+
+    The error is the reprojection error in pixels, of all points; infinite without models.
+    """
+    kept, agrees = np.asarray(keep, dtype=bool), np.zeros(len(graph.pairs), dtype=bool)
+    for place, model in enumerate(models):
+        inside, own = agreement(graph, model)
+        agrees |= own
+        within = inside & kept
+        share = float(own[within].mean()) if within.any() else 1.0
+        models[place] = dataclasses.replace(model, agreeing=share)
+    points = sum(model.points for model in models)
+    total = sum(model.points * model.reprojection_px for model in models)
+    return float(np.sum(agrees & kept)), total / points if points else np.inf
+
+
+def models_of(folder: Path, mapper: str = "") -> list[Model]:
+    """Read the models of a mapper, largest first."""
+    found = [Model.read(one, mapper) for one in sorted(folder.iterdir()) if one.is_dir()]
+    kept = [model for model in found if len(model.poses) >= _FEWEST_IMAGES]
+    return sorted(kept or found, key=lambda model: (-len(model.poses), -model.points))
+
+
+# ------------------------------------------------------------------------- child processes
+
+
+def run_jobs(
+    jobs: Sequence[Mapping[str, Any]], progress: Callable[[int], object] | None = None
+) -> None:
+    """Run jobs that are not finished, each in a process of its own, two at a time.
+
+    A job writes its folder ``out`` under another name and renames it when it is complete. A job
+    that fails is an error only if all do; of two mappers one is enough. At Ctrl-C all processes
+    are ended.
+    """
+    require("pycolmap", "a reconstruction", "sfm")
+    waiting = [job for job in jobs if not Path(job["out"]).exists()]
+    running: list[subprocess.Popen[str]] = []
+    with contextlib.ExitStack() as stack:
+        threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(2))
+
+        def end() -> None:
+            for process in running:
+                process.kill()
+
+        stack.callback(end)
+        run = functools.partial(_run_job, running=running, progress=progress)
+        futures = [threads.submit(run, job) for job in waiting]
+        failed = list[MappingError]()
+        for future in futures:
+            try:
+                future.result()
+            except MappingError as error:
+                failed.append(error)
+        if failed and len(failed) == len(jobs):
+            raise failed[0]
+
+
+def _run_job(
+    job: Mapping[str, Any],
+    running: list[subprocess.Popen[str]],
+    progress: Callable[[int], object] | None,
+) -> None:
+    out = Path(job["out"])
+    temporary, log = out.with_name(f".{out.name}.tmp"), out.with_suffix(".log")
+    shutil.rmtree(temporary, ignore_errors=True)
+    make_folder(temporary)
+    command = [sys.executable, "-m", __name__, json.dumps({**job, "out": os.fspath(temporary)})]
+    with (
+        log.open("w", encoding="utf-8") as words,
+        # Our own module with arguments of our own.
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=words, text=True) as process,  # noqa: S603
+    ):
+        running.append(process)
+        for line in process.stdout or ():
+            if progress is not None and line.strip().isdigit():
+                progress(int(line))
+        code = process.wait()
+    if code:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        said = " ".join(lines[-_LOG_LINES:])[-400:]
+        raise MappingError(f"COLMAP ended with code {code} in {job['job']!r}: {said} (see {log})")
+    temporary.rename(out)
+
+
+def _options(colmap: Any, job: Mapping[str, Any]) -> Any:
+    """Set the options of the incremental mapper, which also triangulates."""
+    options = colmap.IncrementalPipelineOptions()
+    options.num_threads, options.random_seed = 1, job["seed"]
+    options.min_model_size, options.extract_colors = _FEWEST_IMAGES, False
+    options.mapper.abs_pose_min_num_inliers = _FEWEST_POINTS
+    # Few images see a point in a sparse set.
+    options.triangulation.ignore_two_view_tracks = False
+    refine = job["refine_cameras"]
+    options.ba_refine_focal_length = options.ba_refine_extra_params = refine
+    options.mapper.abs_pose_refine_focal_length = refine
+    options.mapper.abs_pose_refine_extra_params = refine
+    return options
+
+
+def _incremental(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
+    placed = [0]
+
+    def say(number: int) -> None:
+        placed[0] += number
+        print(placed[0], flush=True)
+
+    return dict(
+        colmap.incremental_mapping(
+            job["database"],
+            ".",
+            job["out"],
+            _options(colmap, job),
+            initial_image_pair_callback=functools.partial(say, 2),
+            next_image_callback=functools.partial(say, 1),
+        )
+    )
+
+
+def _global(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
+    options = colmap.GlobalPipelineOptions()
+    mapper = options.mapper
+    for part in (options, mapper):
+        part.num_threads, part.random_seed = 1, job["seed"]
+    mapper.rotation_averaging.random_seed = mapper.global_positioning.random_seed = job["seed"]
+    mapper.retriangulation.random_seed = job["seed"]
+    mapper.global_positioning.use_gpu = mapper.bundle_adjustment.ceres.use_gpu = False
+    mapper.bundle_adjustment.ceres.solver_options.num_threads = 1
+    mapper.bundle_adjustment.refine_focal_length = job["refine_cameras"]
+    mapper.bundle_adjustment.refine_extra_params = job["refine_cameras"]
+    mapper.retriangulation.ignore_two_view_tracks = False
+    return dict(colmap.global_mapping(job["database"], ".", job["out"], options))
+
+
+def _triangulate(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
+    """Triangulate the matches of a database by the poses of a model, and adjust both, twice."""
+    poses = colmap.Reconstruction(job["model"])
+    found = _with_poses(colmap, job["database"], poses)
+    for _ in range(2):
+        found = colmap.triangulate_points(
+            found,
+            job["database"],
+            ".",
+            job["out"],
+            clear_points=True,
+            options=_options(colmap, job),
+        )
+        _adjust(colmap, found, refine_cameras=job["refine_cameras"])
+    found.extract_colors_for_all_images(job["images"])
+    return {0: found}
+
+
+def _with_poses(colmap: Any, database: str, model: Any) -> Any:
+    """Make a model without points of a database's images that another model has placed."""
+    opened = colmap.Database.open(database)
+    cameras = {camera.camera_id: camera for camera in opened.read_all_cameras()}
+    images = opened.read_all_images()
+    opened.close()
+    placed = {image.name: image for image in model.images.values() if image.has_pose}
+    found = colmap.Reconstruction()
+    for image in images:
+        known = placed.get(image.name)
+        if known is None:
+            continue
+        camera = cameras[image.camera_id]
+        if not found.exists_camera(camera.camera_id):
+            camera.params = model.cameras[known.camera_id].params
+            found.add_camera_with_trivial_rig(camera)
+        own = colmap.Image(name=image.name, camera_id=camera.camera_id, image_id=image.image_id)
+        found.add_image_with_trivial_frame(own, known.cam_from_world())
+    return found
+
+
+def _adjust(colmap: Any, model: Any, *, refine_cameras: bool) -> None:
+    """Adjust a model with a loss that wrong matches do not pull, and drop what does not fit."""
+    options = colmap.BundleAdjustmentOptions()
+    options.print_summary = False
+    options.refine_focal_length = options.refine_extra_params = refine_cameras
+    options.ceres.loss_function_type = colmap.LossFunctionType.CAUCHY
+    options.ceres.loss_function_scale = _LOSS_PX
+    options.ceres.solver_options.num_threads = 1
+    options.ceres.solver_options.function_tolerance = 1e-8
+    colmap.bundle_adjustment(model, options)
+    manager = colmap.ObservationManager(model)
+    manager.filter_all_points3D(_LARGEST_ERROR, _SMALLEST_ANGLE)
+
+
+def _colour(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
+    """Give the points of a model the colours of its images."""
+    found = colmap.Reconstruction(job["model"])
+    found.extract_colors_for_all_images(job["images"])
+    return {0: found}
+
+
+_JOBS = {
+    "incremental": _incremental,
+    "global": _global,
+    "triangulate": _triangulate,
+    "colour": _colour,
+}
+
+
+def main(text: str) -> None:
+    """Do one job: write its models into its folder, each into one of its own."""
+    import pycolmap
+
+    job = json.loads(text)
+    out = Path(job["out"])
+    if "database" in job:
+        # COLMAP locks a database for a moment even to read it, and two jobs may share one.
+        job["database"] = os.fspath(shutil.copyfile(job["database"], out / "database.db"))
+    models = _JOBS[job["job"]](pycolmap, job)
+    for place, model in models.items():
+        if job["job"] in MAPPERS:
+            _adjust(pycolmap, model, refine_cameras=job["refine_cameras"])
+        folder = out / str(place)
+        folder.mkdir(exist_ok=True)
+        model.write(os.fspath(folder))
+    for path in out.iterdir():
+        if path.is_file():
+            path.unlink()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,240 @@
+"""Everything that matching says of a set of photographs: keypoints, and poses between pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._validate import refusal, require
+from manymatch.batch.outputs import read_matches
+from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
+from manymatch.geometry.pose import RelativePose
+from manymatch.io.colmap_matches import DATABASE, MAGIC, ColmapDatabaseWriter
+from manymatch.io.files import local_path, open_regular, reading
+from manymatch.io.matches import PairMatches
+from manymatch.io.pair_writer import ImageRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from manymatch._validate import FloatArray, IndexArray
+    from manymatch.io.files import PathLike
+    from manymatch.io.matches import AlternativePose
+
+#: What a pair of a COLMAP database counts for, which has no probabilities.
+_DATABASE_LOG_ODDS = 2.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Photo:
+    """A photograph of the scene: its camera and its keypoints.
+
+    `record` has the name, relative to the folder of photographs, and the camera, in pixels of the
+    image as shown. `points` (N, 2) are keypoints in those pixels, the centre of the top-left pixel
+    at (0, 0).
+    """
+
+    record: ImageRecord
+    points: FloatArray
+
+    @property
+    def name(self) -> str:
+        """Path below the folder of photographs, with "/"."""
+        return self.record.name
+
+    @property
+    def camera(self) -> Camera:
+        """Camera of the photograph; every photograph of a graph has one."""
+        camera = self.record.camera
+        if camera is None:
+            raise ValueError(f"photo {self.name!r} must have a camera, got None")
+        return camera
+
+    def rays(self, places: IndexArray | slice = slice(None)) -> FloatArray:
+        """Keypoints (N, 3), or some of them, as points of the plane z = 1 of the camera."""
+        plane = self.camera.unproject(self.points[places])
+        return np.column_stack([plane, np.ones(len(plane))])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PhotoPair:
+    """What matching says of two photographs.
+
+    Parameters
+    ----------
+    first, second : int
+        Places in `PairGraph.photos`.
+    pose : RelativePose, optional
+        ``x_second = R @ x_first + t``; None if none was found.
+    matches : (M, 2) int64
+        Places of keypoints of the first and the second photograph, one-to-one.
+    match_probability : (M,) float64
+        Of each match being right if the pose is.
+    probability, log_odds : float
+        Of the pose being right, as `manymatch.assess` says of this pair alone.
+    verdict : str
+        "solved", "likely" and so on.
+    trusted : bool
+        Whether the pair alone would be given to a mapper.
+    alternatives : tuple of AlternativePose
+        Other poses with their probabilities and matches, best first.
+    """
+
+    first: int
+    second: int
+    pose: RelativePose | None
+    matches: IndexArray
+    match_probability: FloatArray
+    probability: float
+    log_odds: float
+    verdict: str = "solved"
+    trusted: bool = True
+    alternatives: tuple[AlternativePose, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairGraph:
+    """Photographs and the pairs of them that were matched."""
+
+    photos: tuple[Photo, ...]
+    pairs: tuple[PhotoPair, ...]
+
+    def __post_init__(self) -> None:
+        number = len(self.photos)
+        seen = set[tuple[int, int]]()
+        for pair in self.pairs:
+            both = (min(pair.first, pair.second), max(pair.first, pair.second))
+            if not 0 <= both[0] < both[1] < number:
+                want = f"two different photographs, numbers from 0 to {number - 1}"
+                raise refusal("pairs", want, (pair.first, pair.second))
+            if both in seen:
+                raise refusal("pairs", "every two photographs once at most", both)
+            seen.add(both)
+
+    @classmethod
+    def from_batch(cls, *folders: PathLike) -> PairGraph:
+        """Read the pairs of finished batches of the same photographs that kept their matches.
+
+        Of two pairs with the same photographs the first one counts; pairs that could not be tried
+        are left out. Photographs are ordered by name.
+        """
+        photos: dict[str, Photo] = {}
+        found: dict[frozenset[str], tuple[str, str, PhotoPair]] = {}
+        for folder in folders:
+            with read_matches(folder) as store:
+                for index in store:
+                    row, matched = store.pair(index)
+                    name0, name1 = row["name0"], row["name1"]
+                    if name0 == name1 or frozenset((name0, name1)) in found:
+                        continue
+                    points = (matched.keypoints0, matched.keypoints1)
+                    for record, own in zip(store.images(row, matched), points, strict=True):
+                        photos.setdefault(record.name, Photo(record, own))
+                    number = len(matched.matches)
+                    given = matched.confidence
+                    pair = PhotoPair(
+                        0,
+                        0,
+                        matched.pose,
+                        matched.matches,
+                        np.ones(number) if given is None else given.astype(np.float64),
+                        row.get("pose_probability", 0.0),
+                        row.get("log_odds", 0.0),
+                        row["verdict"],
+                        row["trusted"],
+                        matched.alternatives,
+                    )
+                    found[frozenset((name0, name1))] = name0, name1, pair
+        names = {name: place for place, name in enumerate(sorted(photos))}
+        pairs = (
+            dataclasses.replace(pair, first=names[name0], second=names[name1])
+            for name0, name1, pair in found.values()
+        )
+        ordered = sorted(pairs, key=lambda pair: (pair.first, pair.second))
+        return cls(tuple(photos[name] for name in names), tuple(ordered))
+
+    @classmethod
+    def from_database(cls, path: PathLike) -> PairGraph:
+        """Read the verified pairs of a COLMAP database; needs pycolmap.
+
+        Its matches are the inliers; pairs without a relative pose get the one of their essential
+        or fundamental matrix. There are no probabilities in a database, so all pairs count alike.
+        """
+        colmap = require("pycolmap", "reading COLMAP's database", "colmap")
+        source = local_path(path)
+        with reading(source, DATABASE, ValueError, OSError, RuntimeError):
+            with open_regular(source) as file:
+                if file.read(len(MAGIC)) != MAGIC:
+                    raise ValueError("it is something else")
+            database = colmap.Database.open(os.fspath(source))
+            try:
+                return cls._read_database(colmap, database)
+            finally:
+                database.close()
+
+    @classmethod
+    def _read_database(cls, colmap: Any, database: Any) -> PairGraph:
+        cameras = {one.camera_id: one for one in database.read_all_cameras()}
+        images = sorted(database.read_all_images(), key=lambda image: image.name)
+        places = {image.image_id: place for place, image in enumerate(images)}
+        photos, pixels = [], []
+        for image in images:
+            own = cameras[image.camera_id]
+            record = ImageRecord(
+                image.name,
+                camera=Camera.from_colmap(own),
+                focal_known=own.has_prior_focal_length,
+                camera_name=str(image.camera_id),
+            )
+            points = np.asarray(database.read_keypoints(image.image_id), np.float64)
+            pixels.append(points.reshape(len(points), -1)[:, :2])
+            photos.append(Photo(record, pixels[-1] - COLMAP_PIXEL_CENTRE))
+        kinds = colmap.TwoViewGeometryConfiguration
+        unusable = {int(kinds.UNDEFINED), int(kinds.DEGENERATE), int(kinds.WATERMARK)}
+        pairs = []
+        for number, geometry in zip(*database.read_two_view_geometries(), strict=True):
+            ids = colmap.pair_id_to_image_pair(number)
+            matches = np.asarray(geometry.inlier_matches, np.int64).reshape(-1, 2)
+            if int(geometry.config) in unusable or not len(matches):
+                continue
+            first, second = (places[i] for i in ids)
+            pose = geometry.cam2_from_cam1
+            if pose is None:
+                own = [cameras[images[place].camera_id] for place in (first, second)]
+                sides = (own[0], pixels[first], own[1], pixels[second])
+                solved = colmap.estimate_two_view_geometry_pose(*sides, geometry)
+                pose = geometry.cam2_from_cam1 if solved else None
+            found = None
+            if pose is not None and np.any(pose.translation):
+                found = RelativePose(pose.rotation.matrix(), pose.translation)
+            odds = -_DATABASE_LOG_ODDS if found is None else _DATABASE_LOG_ODDS
+            pairs.append(
+                PhotoPair(
+                    first,
+                    second,
+                    found,
+                    matches,
+                    np.ones(len(matches)),
+                    float(1.0 / (1.0 + np.exp(-odds))),
+                    odds,
+                    trusted=found is not None,
+                )
+            )
+        return cls(tuple(photos), tuple(pairs))
+
+    def write_database(self, path: PathLike, keep: Iterable[bool]) -> None:
+        """Write the kept pairs that have a pose as a database for COLMAP's mappers."""
+        with ColmapDatabaseWriter(path) as writer:
+            for pair, kept in zip(self.pairs, keep, strict=True):
+                if kept and pair.pose is not None:
+                    one, two = self.photos[pair.first], self.photos[pair.second]
+                    found = PairMatches.known(
+                        keypoints0=one.points,
+                        keypoints1=two.points,
+                        matches=pair.matches,
+                        pose=pair.pose,
+                    )
+                    writer.add(one.record, two.record, found)

@@ -1,0 +1,295 @@
+"""The page of a reconstruction: its models, images and pairs in one HTML file."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manymatch._validate import count, float_array, int_array, within
+from manymatch.io.image import load_image, open_image, require_pillow
+from manymatch.viz.figure import screen_image
+from manymatch.viz.report import embedded_jpeg, script_policy, template_file, write_html
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from manymatch._validate import FloatArray, IndexArray
+
+# What a page holds at most, of all models and pairs together; lines also of each pair.
+_MOST_POINTS, _MOST_SEEN, _MOST_LINES, _LINES_OF_PAIR = 100_000, 600_000, 600_000, 60
+# Bytes of a page, of which the photographs get what is left, and the least bytes of each.
+_PAGE_BYTES, _LEAST_IMAGE_BYTES = 20_000_000, 2_000
+# The longer edge of a photograph in pixels: all photographs together have about 25 million pixels.
+_LEAST_PX, _MOST_PX, _ALL_PX = 160, 800, 5_000.0
+# Shares of points and of cameras, from each end of an axis, that do not decide the first view.
+_FAR_POINTS, _FAR_CAMERAS = 8.0, 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class PageCamera:
+    """A camera of a model: ``x = R X + t``, where it looks along +z and +y is down.
+
+    `image` is the place of its photograph in the page's images; `focal_px` is in pixels of a
+    photograph of `size` (width, height).
+    """
+
+    image: int
+    R: FloatArray
+    t: FloatArray
+    focal_px: float
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class PageModel:
+    """A connected model: `points` (P, 3) in any unit, and their `colors` (P, 3), RGB to 255.
+
+    Rows of `seen` (S, 2) are places in `cameras` and `points`: which camera sees which point.
+    """
+
+    points: FloatArray
+    colors: NDArray[np.uint8]
+    cameras: Sequence[PageCamera]
+    seen: IndexArray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class PageImage:
+    """A photograph: its name, the file to show (None: no picture), and its width and height."""
+
+    name: str
+    path: Path | None
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class PagePair:
+    """What became of two images, `first` and `second` of the page's, that were matched.
+
+    `verdict` is that of the matching, such as "solved"; `probability` that of the pair being true;
+    `reason` a sentence on why it was accepted or refused. `matches` is their number; rows of
+    `lines` (L, 4) are some of them, x and y in the first and in the second image, in pixels.
+    """
+
+    first: int
+    second: int
+    verdict: str
+    probability: float
+    accepted: bool
+    reason: str
+    matches: int
+    lines: FloatArray
+
+
+def write_model_page(
+    path: str | os.PathLike[str],
+    title: str,
+    models: Sequence[PageModel],
+    images: Sequence[PageImage],
+    pairs: Sequence[PagePair],
+    facts: Mapping[str, str],
+    notes: Sequence[str],
+) -> None:
+    """Write a reconstruction into one HTML file that needs nothing else.
+
+    Models are shown by their number of images, the largest first. The page shows at most 100,000
+    points, a random choice that is the same every time, and has about 20 MB at most: photographs
+    become smaller the more of them there are. A photograph that cannot be read is left out. The
+    file appears only when it is complete. Photographs need Pillow.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    title : str
+        What was reconstructed.
+    models, images, pairs : sequences of PageModel, PageImage and PagePair
+        Images may be in no model, and in several.
+    facts : mapping
+        Names and values of the table of numbers.
+    notes : sequence of str
+        Sentences about the reconstruction.
+    """
+    ordered = sorted(models, key=lambda model: -len(model.cameras))
+    total = sum(len(model.points) for model in ordered)
+    share = min(1.0, _MOST_POINTS / max(total, 1))
+    data: dict[str, Any] = {
+        "models": [_packed_model(model, share, len(images)) for model in ordered],
+        "pairs": _packed_pairs(pairs, images),
+        "sizes": [image.size for image in images],
+    }
+    longest = int(np.clip(_ALL_PX / max(len(images), 1) ** 0.5, _LEAST_PX, _MOST_PX))
+    # Base64 turns three bytes into four.
+    room = int(0.75 * (_PAGE_BYTES - len(json.dumps(data))) / max(len(images), 1))
+    placed = {camera.image for model in ordered for camera in model.cameras}
+    shown = sum(model["shown"] for model in data["models"])
+    script = template_file("model.js")
+    write_html(
+        path,
+        "model.html",
+        title=title,
+        policy=script_policy(script),
+        style=template_file("report.css") + template_file("model.css"),
+        script=script,
+        data=data,
+        kind="bad" if not ordered else "good" if len(placed) == len(images) else "doubt",
+        headline=_headline(ordered, len(placed), len(images), total),
+        notes=[*notes, *[f"{shown:,} of {total:,} points are shown, at random."] * (shown < total)],
+        facts=facts,
+        tabs=[(len(model.cameras), len(model.points)) for model in ordered],
+        images=[
+            (image.name, _thumbnail(image, longest, max(room, _LEAST_IMAGE_BYTES)), k in placed)
+            for k, image in enumerate(images)
+        ],
+        accepted=sum(bool(pair.accepted) for pair in pairs),
+        num_pairs=len(pairs),
+    )
+
+
+def _headline(models: Sequence[PageModel], placed: int, number: int, total: int) -> str:
+    """Say how many images are in how many models."""
+    if not models:
+        return f"There is no model: none of {count(number, 'image')} could be placed."
+    part = f"All {number:,}" if placed == number else f"{placed:,} of {number:,}"
+    where = "one model"
+    if len(models) > 1:
+        sizes = [f"{len(model.cameras):,}" for model in models]
+        where = f"{len(models)} separate models, of {', '.join(sizes[:-1])} and {sizes[-1]} images"
+    return f"{part} images are in {where}, with {total:,} points."
+
+
+def _base64(array: Any, kind: str) -> str:
+    """Pack an array as the script reads it: little-endian numbers of a kind such as "f4"."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype=f"<{kind}").tobytes()).decode("ascii")
+
+
+def _some(number: int, most: int) -> IndexArray:
+    """Choose `most` of `number` places at random, in order; the choice is always the same."""
+    if number <= most:
+        return np.arange(number)
+    return np.sort(np.random.default_rng(0).permutation(number)[:most])
+
+
+def _packed_model(model: PageModel, share: float, num_images: int) -> dict[str, Any]:
+    points = float_array(model.points, "points", "an array (P, 3)", (None, 3))
+    colors = int_array(model.colors, "colors", "an array (P, 3), as points", (len(points), 3))
+    within(colors, 0, 255, "colors", "numbers from 0 to 255")
+    cameras, number = model.cameras, len(model.cameras)
+    if not number:
+        raise ValueError("cameras must hold at least one camera, got a model without any")
+    image = int_array([camera.image for camera in cameras], "image", "an integer", (number,))
+    within(image, 0, num_images - 1, "image", f"places in {count(num_images, 'image')}")
+    R = float_array([camera.R for camera in cameras], "R", "arrays (3, 3)", (number, 3, 3))
+    t = float_array([camera.t for camera in cameras], "t", "arrays (3,)", (number, 3))
+    # Half the width and the height of the image plane, at distance 1.
+    plane = [[0.5 * n / camera.focal_px for n in camera.size] for camera in cameras]
+    half = float_array(plane, "focal_px and size", "numbers", (number, 2))
+    centres = -np.einsum("nij,ni->nj", R, t)
+    axes, middle, scale = first_view(points, centres, R)
+    kept = _some(len(points), round(share * len(points)))
+    seen = int_array(model.seen, "seen", "an array (S, 2)", (None, 2))
+    for side, most in enumerate((number, len(points))):
+        within(seen[:, side], 0, most - 1, "seen", "places in cameras and points")
+    place = np.full(len(points), -1)
+    place[kept] = np.arange(len(kept))
+    seen = np.column_stack([seen[:, 0], place[seen[:, 1]]])[place[seen[:, 1]] >= 0]
+    seen = seen[_some(len(seen), int(_MOST_SEEN * share))]
+    seen = seen[np.lexsort(seen.T[::-1])]
+    centres = (centres - middle) @ axes.T / scale
+    some = _some(number, 500)
+    apart = np.linalg.norm(centres[some, None] - centres, axis=2)
+    apart[np.arange(len(some)), some] = np.inf
+    columns = [image, centres, (R @ axes.T).reshape(-1, 9), half]
+    return {
+        "points": _base64((points[kept] - middle) @ axes.T / scale, "f4"),
+        "colors": _base64(colors[kept], "u1"),
+        "cameras": _base64(np.column_stack(columns), "f4"),
+        "seen": _base64(seen[:, 1], "u4"),
+        "seenBy": _base64(np.bincount(seen[:, 0], minlength=number), "u4"),
+        "shown": len(kept),
+        # So that cameras do not cover each other.
+        "depth": float(np.clip(0.6 * np.median(apart.min(axis=1)), 0.015, 0.1)),
+    }
+
+
+def first_view(
+    points: FloatArray, centres: FloatArray, R: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """Return the frame of the page for a model: its axes (3, 3) as rows, its origin and its unit.
+
+    Up is the opposite of the cameras' mean down axis, and the second axis is where they look on
+    average. The box around points and cameras, without those that are far off, is centred at the
+    origin and has half a diagonal of length 1.
+    """
+    up, ahead = -R[:, 1].mean(axis=0), R[:, 2].mean(axis=0)
+    up = up if np.linalg.norm(up) > 0.1 else -R[0, 1]
+    up /= np.linalg.norm(up)
+    # Cameras all around, or that look down, have no direction in common; those of the first one
+    # are never all parallel to up.
+    level = (v - (v @ up) * up for v in (ahead, R[0, 2], R[0, 0], R[0, 1]))
+    ahead = next(v for v in level if np.linalg.norm(v) > 0.3)
+    ahead /= np.linalg.norm(ahead)
+    axes = np.array([np.cross(ahead, up), ahead, up])
+    boxes = [
+        np.percentile(place @ axes.T, (far, 100.0 - far), axis=0)
+        for place, far in ((points, _FAR_POINTS), (centres, _FAR_CAMERAS))
+        if len(place)
+    ]
+    low, high = np.min(boxes, axis=0)[0], np.max(boxes, axis=0)[1]
+    scale = 0.5 * float(np.linalg.norm(high - low))
+    return axes, axes.T @ (0.5 * (low + high)), scale if scale > 0.0 else 1.0
+
+
+def _packed_pairs(pairs: Sequence[PagePair], images: Sequence[PageImage]) -> dict[str, Any]:
+    """Pack pairs column by column; ends of lines are shares of an image's width and height."""
+    ends = int_array([(p.first, p.second) for p in pairs], "pairs", "places", (None, 2))
+    within(ends, 0, len(images) - 1, "pairs", f"places in {count(len(images), 'image')}")
+    probability = float_array([p.probability for p in pairs], "probability", "numbers", (None,))
+    within(probability, 0.0, 1.0, "probability", "numbers from 0 to 1")
+    reasons = list(dict.fromkeys(pair.reason for pair in pairs))
+    verdicts = list(dict.fromkeys(pair.verdict for pair in pairs))
+    place = {text: k for k, text in enumerate(reasons)}
+    most = min(_LINES_OF_PAIR, _MOST_LINES // max(len(pairs), 1))
+    drawn = [np.empty((0, 4))]
+    for pair in pairs:
+        lines = float_array(pair.lines, "lines", "an array (L, 4)", (None, 4))
+        lines = lines[np.linspace(0, len(lines) - 1, min(most, len(lines))).astype(int)]
+        drawn.append((lines + 0.5) / (*images[pair.first].size, *images[pair.second].size))
+    return {
+        "first": _base64(ends[:, 0], "u2"),
+        "second": _base64(ends[:, 1], "u2"),
+        "probability": _base64(probability, "f4"),
+        "accepted": _base64([pair.accepted for pair in pairs], "u1"),
+        "matches": _base64([pair.matches for pair in pairs], "u4"),
+        "verdict": _base64([verdicts.index(pair.verdict) for pair in pairs], "u1"),
+        "reason": _base64([place[pair.reason] for pair in pairs], "u4"),
+        "verdicts": verdicts,
+        "reasons": reasons,
+        "lines": _base64(np.rint(65535 * np.clip(np.vstack(drawn), 0.0, 1.0)), "u2"),
+        "linesOf": _base64([len(lines) for lines in drawn[1:]], "u1"),
+    }
+
+
+def _thumbnail(image: PageImage, longest: int, most_bytes: int) -> str | None:
+    """Return a photograph as a data URI; None without a file, or if it cannot be read any more."""
+    if image.path is None:
+        return None
+    shrink = min(1.0, longest / max(image.size))
+    width, height = (max(1, round(n * shrink)) for n in image.size)
+    try:
+        with open_image(image.path) as opened:
+            # JPEG is decoded at a fraction of its size, which is many times faster.
+            opened.draft("RGB", (max(width, height), max(width, height)))
+            photo = load_image(opened)
+    except ValueError:
+        return None
+    small = screen_image(photo, (width, height), "image")
+    return embedded_jpeg(require_pillow().fromarray(small), most_bytes)

@@ -1,0 +1,100 @@
+"""Pairs of photographs, read from batches and COLMAP databases."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch.reconstruct.pair_graph import PairGraph
+from tests.support.scenes import arc
+
+pytest.importorskip("pycolmap")
+
+
+def test_database_holds_what_was_written(tmp_path):
+    scene = arc(number=5)
+    keep = [pair.second < 4 for pair in scene.graph.pairs]
+    scene.graph.write_database(tmp_path / "a.db", keep)
+    found = PairGraph.from_database(tmp_path / "a.db")
+    written = [pair for pair, kept in zip(scene.graph.pairs, keep, strict=True) if kept]
+    assert [photo.name for photo in found.photos] == [f"{k:02d}.jpg" for k in range(4)]
+    assert len(found.pairs) == len(written) == 6
+    for pair, own in zip(found.pairs, written, strict=True):
+        assert (pair.first, pair.second) == (own.first, own.second)
+        assert np.array_equal(pair.matches, own.matches)
+        assert np.allclose(pair.pose.matrix(), own.pose.matrix())
+        assert pair.trusted
+    # COLMAP's half pixel is there and back again; it has single precision.
+    for photo, own in zip(found.photos, scene.graph.photos, strict=False):
+        assert np.allclose(photo.points, own.points, atol=1e-4)
+        assert np.allclose(photo.camera.K, own.camera.K)
+
+
+def test_database_without_a_pose_gets_it_from_the_matrix(tmp_path):
+    import pycolmap
+
+    scene = arc(number=3, noise=0.0)
+    scene.graph.write_database(tmp_path / "a.db", [True] * 3)
+    database = pycolmap.Database.open(str(tmp_path / "a.db"))
+    geometry = database.read_two_view_geometry(1, 2)
+    geometry.cam2_from_cam1 = None
+    database.delete_two_view_geometry(1, 2)
+    database.write_two_view_geometry(1, 2, geometry)
+    database.close()
+    found = PairGraph.from_database(tmp_path / "a.db").pairs[0]
+    assert np.allclose(found.pose.matrix(), scene.graph.pairs[0].pose.matrix(), atol=1e-3)
+
+
+def test_file_that_is_no_database_is_refused(tmp_path):
+    (tmp_path / "a.db").write_bytes(b"something else")
+    with pytest.raises(ValueError, match=r"a COLMAP database.*it is something else"):
+        PairGraph.from_database(tmp_path / "a.db")
+
+
+def test_pairs_must_be_of_two_photographs_and_not_twice():
+    graph = arc(number=3).graph
+    for wrong in ({"second": 0}, {"second": 7}):
+        with pytest.raises(ValueError, match="pairs must be two different photographs"):
+            dataclasses.replace(graph, pairs=(dataclasses.replace(graph.pairs[0], **wrong),))
+    turned = dataclasses.replace(graph.pairs[0], first=1, second=0)
+    with pytest.raises(ValueError, match="pairs must be every two photographs once at most"):
+        dataclasses.replace(graph, pairs=(graph.pairs[0], turned))
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory):
+    from tests.support.data_folder import ROOT
+
+    folder = tmp_path_factory.mktemp("batch")
+    pairs = [("street0.jpg", "street1.jpg"), ("street2.jpg", "street1.jpg")]
+    listed = folder / "pairs.txt"
+    listed.write_text("".join(f"{one} {two}\n" for one, two in pairs))
+    how = {"formats": ["parquet"], "camera_per": "folder", "max_keypoints": 500}
+    config = manymatch.MatcherConfig.of("classic", max_keypoints=how.pop("max_keypoints"))
+    manymatch.run_batch(listed, ROOT / "examples/photos", folder / "run", config, **how)
+    return folder / "run"
+
+
+def test_batch_gives_its_pairs_with_one_camera_an_image(batch):
+    graph = PairGraph.from_batch(batch)
+    assert [photo.name for photo in graph.photos] == [f"street{k}.jpg" for k in range(3)]
+    assert [(pair.first, pair.second) for pair in graph.pairs] == [(0, 1), (2, 1)]
+    cameras = {photo.camera.focal for photo in graph.photos}
+    assert len(cameras) == 1
+    for pair in graph.pairs:
+        first, second = graph.photos[pair.first], graph.photos[pair.second]
+        assert pair.trusted
+        assert pair.probability > 0.9
+        assert len(pair.match_probability) == len(pair.matches) > 50
+        assert pair.matches[:, 0].max() < len(first.points)
+        # Matches agree with the pose.
+        E = pair.pose.essential()
+        x0, x1 = first.rays(pair.matches[:, 0]), second.rays(pair.matches[:, 1])
+        error = np.abs(np.einsum("ni,ij,nj->n", x1, E, x0))
+        assert np.median(error) < 3e-3
+
+
+def test_of_two_batches_with_the_same_pair_the_first_counts(batch):
+    once, twice = PairGraph.from_batch(batch), PairGraph.from_batch(batch, batch)
+    assert len(twice.pairs) == len(once.pairs) == 2

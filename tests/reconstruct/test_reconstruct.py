@@ -1,0 +1,265 @@
+"""From photographs to files of a model."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import manymatch
+from manymatch.io.pairs import read_pairs
+from manymatch.reconstruct.reconstruct import reconstruct
+from tests.support.command import one_sentence, run
+from tests.support.data_folder import ROOT
+
+pycolmap = pytest.importorskip("pycolmap")
+pytest.importorskip("cv2")
+PHOTOS = ROOT / "examples" / "photos"
+NAMES = [f"street{k}.jpg" for k in range(4)]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Four photographs of a street."""
+    folder = tmp_path_factory.mktemp("photos")
+    for name in NAMES:
+        shutil.copyfile(PHOTOS / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scene(photos, tmp_path_factory):
+    out = tmp_path_factory.mktemp("model")
+    return reconstruct(photos, out, preset="classic", guided=False, text=True)
+
+
+def truth():
+    """True relative poses by the names of two images."""
+    listed = read_pairs(PHOTOS / "pairs.txt", PHOTOS)
+    return {(pair.name0, pair.name1): (pair.R, pair.t) for pair in listed}
+
+
+def poses(folder):
+    model = pycolmap.Reconstruction(str(folder))
+    return {image.name: image.cam_from_world().matrix() for image in model.images.values()}
+
+
+def error_deg(found, names):
+    first, second = (found[name] for name in names)
+    R = second[:, :3] @ first[:, :3].T
+    t = second[:, 3] - R @ first[:, 3]
+    pose = manymatch.RelativePose(R, t)
+    return manymatch.pose_error_deg(pose, *truth()[names])
+
+
+def test_photographs_become_a_model_with_the_true_poses(scene):
+    assert scene
+    (model,) = scene.models
+    assert sorted(model.poses) == NAMES
+    assert scene.missing == ()
+    found = poses(scene.folder / "sparse/0")
+    assert max(error_deg(found, names) for names in truth()) < 1.5
+    assert model.reprojection_px < 1.0
+    assert str(scene).startswith("Model: 4 of 4 photographs, ")
+
+
+def test_every_file_is_there_and_readable(scene):
+    out = scene.folder
+    for kind in ("bin", "txt"):
+        assert (out / f"sparse/0/points3D.{kind}").stat().st_size
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["registered"] == 4
+    assert summary["models"][0]["points"] == scene.models[0].points
+    pairs = json.loads((out / "pairs.json").read_text())
+    assert len(pairs) == 6
+    assert all(pair["accepted"] and pair["agrees"] for pair in pairs)
+    assert (out / "points.ply").read_bytes().startswith(b"ply")
+    page = (out / "index.html").read_text()
+    assert "All 4 images are in one model" in page
+    assert set(scene.files) == {"model", "database", "radiance", "points", "pairs", "page"}
+    database = pycolmap.Database.open(str(out / "database.db"))
+    assert database.num_images() == 4
+    database.close()
+
+
+def test_transforms_map_points_of_the_model_into_the_photographs(scene):
+    record = json.loads((scene.folder / "transforms.json").read_text())
+    model = pycolmap.Reconstruction(str(scene.folder / "sparse/0"))
+    images = {image.name: image for image in model.images.values()}
+    assert [frame["file_path"].split("/")[-1] for frame in record["frames"]] == NAMES
+    for frame in record["frames"]:
+        assert (scene.folder / frame["file_path"]).resolve().is_file()
+        image = images[frame["file_path"].split("/")[-1]]
+        to_camera = np.linalg.inv(frame["transform_matrix"])
+        seen = [point for point in image.points2D if point.has_point3D()][:50]
+        world = np.array([model.points3D[point.point3D_id].xyz for point in seen])
+        local = np.column_stack([world, np.ones(len(world))]) @ to_camera.T
+        assert (local[:, 2] < 0).all()  # z is backwards
+        x, y = local[:, 0] / -local[:, 2], -local[:, 1] / -local[:, 2]
+        bend = 1.0 + frame["k1"] * (x**2 + y**2)
+        u = frame["fl_x"] * bend * x + frame["cx"]
+        v = frame["fl_y"] * bend * y + frame["cy"]
+        pixels = np.array([point.xy for point in seen])
+        assert np.median(np.hypot(u - pixels[:, 0], v - pixels[:, 1])) < 1.0
+
+
+def test_the_same_call_does_nothing_again_and_gives_the_same_model(scene, photos):
+    files = sorted((scene.folder / "mapping").rglob("*.bin"))
+    before = [path.stat().st_mtime_ns for path in files]
+    again = reconstruct(photos, scene.folder, preset="classic", guided=False, text=True)
+    assert [path.stat().st_mtime_ns for path in files] == before
+    assert again.models[0].points == scene.models[0].points
+
+
+def test_known_cameras_stay_as_they_are(photos, tmp_path):
+    pair = read_pairs(PHOTOS / "pairs.txt", PHOTOS)[0]
+    K = pair.camera0.K
+    text = ",".join(str(value) for value in (K[0, 0], K[1, 1], K[0, 2], K[1, 2]))
+    config = manymatch.MatcherConfig.of("classic", max_keypoints=800)
+    found = reconstruct(photos, tmp_path, text, config, guided=False, mapper="incremental")
+    model = pycolmap.Reconstruction(str(tmp_path / "sparse/0"))
+    for camera in model.cameras.values():
+        assert camera.calibration_matrix()[0, 0] == pytest.approx(K[0, 0], rel=1e-12)
+    assert max(error_deg(poses(tmp_path / "sparse/0"), names) for names in truth()) < 1.0
+    assert found.models[0].mapper == "incremental"
+
+
+def test_look_alikes_are_matched_and_then_what_the_model_suggests(photos, tmp_path):
+    config = manymatch.MatcherConfig.of("classic", max_keypoints=800)
+    how = {"pairs": "look-alikes", "similar": 2, "guided": False, "mapper": "incremental"}
+    found = reconstruct(photos, tmp_path, preset=config, **how)
+    assert sorted(found.models[0].poses) == NAMES
+    assert (tmp_path / "features").is_dir()
+    # The second round adds what the first one left out.
+    assert (tmp_path / "matching-suggested/run.json").is_file()
+    assert len(found.pairs) == 6
+
+
+def test_guided_matching_gives_more_points(scene, photos, tmp_path):
+    shutil.copytree(scene.folder, tmp_path / "model")
+    found = reconstruct(photos, tmp_path / "model", preset="classic")
+    assert found.models[0].points > 1.5 * scene.models[0].points
+    assert max(error_deg(poses(tmp_path / "model/sparse/0"), names) for names in truth()) < 1.5
+
+
+def test_photographs_of_nothing_in_common_are_no_model(tmp_path):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for name in ("a.png", "b.png", "c.png"):
+        Image.fromarray(rng.integers(0, 256, (240, 320, 3), np.uint8)).save(tmp_path / name)
+    (tmp_path / "broken.jpg").write_bytes(b"no image")
+    found = run("reconstruct", tmp_path, "--out", tmp_path / "out", "--preset", "classic")
+    assert found.exit_code == 1, found.output
+    assert "No model of 4 photographs: 0 of " in found.output
+    assert "1 photograph could not be read" in found.output
+    assert (tmp_path / "out/index.html").is_file()
+    assert not list((tmp_path / "out").glob("sparse/*"))
+
+
+# -------------------------------------------------------------------------------- command
+
+
+def test_command_prints_the_model_and_its_files(scene, photos):
+    shared = ("--out", scene.folder, "--preset", "classic", "--no-guided", "--text")
+    found = run("reconstruct", photos, *shared)
+    assert found.exit_code == 0, found.output
+    assert "Model: 4 of 4 photographs" in found.stdout
+    assert "6 of 6 pairs accepted." in found.stdout
+    assert str(scene.folder / "index.html") in found.stdout.replace("\n", "")
+    record = json.loads(run("reconstruct", photos, *shared, "--json").stdout)
+    assert record["registered"] == 4
+    assert record["files"]["page"].endswith("index.html")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["missing"], "photos must be a folder of photographs or a video, got 'missing'"),
+        ([], "photos must be a folder of photographs or a video, got none"),
+        ([PHOTOS, "--demo"], "photos must be left out with --demo, got"),
+        ([PHOTOS, "--pairs", "some"], "--pairs must be one of 'auto'"),
+        ([PHOTOS, "--mapper", "some"], "mapper must be one of 'both'"),
+        ([PHOTOS, "--camera-per", "pair"], "camera_per must be one of 'image'"),
+        ([PHOTOS, "--similar", "0"], "similar must be"),
+        ([PHOTOS, "--most-frames", "1"], "most_frames must be"),
+        ([PHOTOS, "--cameras", "nothing.txt"], "cameras"),
+        ([PHOTOS, "--source", "loftr"], "preset must have keypoints of images"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_one_sentence(arguments, sentence, tmp_path):
+    arguments = [*arguments, "--out", tmp_path / "out"]
+    if "--source" not in arguments:
+        arguments += ["--preset", "classic"]
+    assert sentence in one_sentence(run("reconstruct", *arguments))
+
+
+def test_failure_of_colmap_is_one_sentence(scene, photos, monkeypatch, tmp_path):
+    shutil.copytree(scene.folder / "matching", tmp_path / "matching")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    result = run("reconstruct", photos, "--out", tmp_path, "--preset", "classic")
+    assert result.exit_code == 2
+    assert "COLMAP ended with code 1 in 'incremental'" in result.stderr.splitlines()[-1]
+
+
+def test_largest_seed_is_taken(photos, tmp_path):
+    config = manymatch.MatcherConfig.of("classic", max_keypoints=800)
+    how = {"guided": False, "mapper": "incremental", "seed": 2**64 - 1}
+    assert reconstruct(photos, tmp_path, preset=config, **how)
+
+
+def test_folder_of_other_photographs_is_refused(scene, photos, tmp_path):
+    for name in NAMES[:3]:
+        shutil.copyfile(photos / name, tmp_path / name)
+    result = run("reconstruct", tmp_path, "--out", scene.folder, "--preset", "classic")
+    assert "(pair_count was 6 and is 3 now); choose another --out" in one_sentence(result)
+
+
+@pytest.mark.nightly
+def test_demo_does_not_fold_the_courtyard(tmp_path):
+    found = run("reconstruct", "--demo", "--out", tmp_path, "--preset", "classic", "--no-guided")
+    assert found.exit_code == 0, found.output
+    assert "Model: 20 of 20 photographs" in found.stdout
+    right, total = map(int, re.search(r"cameras, (\d+) of (\d+) pairs", found.stdout).groups())
+    assert total == 190
+    assert right >= 185
+    # Fronts that look the same: most refused pairs have many matches.
+    refused = [pair for pair in json.loads((tmp_path / "pairs.json").read_text()) if pair["reason"]]
+    assert sum(pair["matches"] > 50 and not pair["accepted"] for pair in refused) > 30
+
+
+_STAGES = {
+    "matching": "matching/parts/*.parquet",
+    "database": "mapping/*/database.db",
+    "mappers": "mapping/*/incremental",
+    "guided matches": "mapping/*/guided-*.db",
+    "adjustment": "mapping/*/guided-*/0",
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("stage", _STAGES)
+def test_run_that_is_killed_in_any_stage_ends_with_the_same_model(stage, photos, tmp_path):
+    def command(out):
+        start = "from manymatch.cli.app import main; main()"
+        shared = ["--preset", "classic", "--max-keypoints", "800"]
+        return [sys.executable, "-c", start, "reconstruct", photos, "--out", out, *shared]
+
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(command(whole), check=True, capture_output=True)  # noqa: S603
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    with subprocess.Popen(command(out), **quiet) as process:  # noqa: S603
+        deadline = time.monotonic() + 300
+        while not list(out.glob(_STAGES[stage])) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert not (out / "summary.json").exists()
+    subprocess.run(command(out), check=True, capture_output=True)  # noqa: S603
+    for name in ("images.bin", "points3D.bin", "cameras.bin"):
+        assert (out / "sparse/0" / name).read_bytes() == (whole / "sparse/0" / name).read_bytes()
