@@ -18,6 +18,7 @@ from manymatch.batch.parts import (
     run_blocks,
     stop_point,
 )
+from manymatch.io import files
 
 HEADER = {"config": {"power": 2, "names": ["a"]}, "pair_list_hash": "0" * 64}
 COLUMNS = {"index": "int64", "value": "float64", "points": "binary"}
@@ -166,20 +167,21 @@ def test_text_that_many_rows_share_is_counted_before_it_is_copied(tmp_path, monk
     run = open_run(tmp_path, HEADER, cut(range(80), 80), schema)
     text = b"a" * 200_000 if kind == "binary" else "a" * 200_000
     value = [text] if kind == "list" else text
-    run.write(0, [{"index": i, "text": value if i < 79 else None} for i in range(80)])
+    run.write(0, [{"index": i, "text": value if i else None} for i in range(80)])
     assert run.path(0).stat().st_size < 5000
-    assert run.read(0)["text"].to_pylist() == [value] * 79 + [None]
+    assert run.read(0)["text"].to_pylist() == [None] + [value] * 79
     monkeypatch.setenv("MANYMATCH_MAX_ARRAY_MB", "1")
-    # A pool of its own knows the peak of this read alone: all texts together have 16 MB.
-    usual = pyarrow.default_memory_pool()
-    pool = pyarrow.proxy_memory_pool(usual)
-    pyarrow.set_memory_pool(pool)
-    try:
-        with pytest.raises(DamagedPart, match="its texts expand to more megabytes than 1"):
-            run.read(0)
-    finally:
-        pyarrow.set_memory_pool(usual)
-    assert 0 < pool.max_memory() < 4_000_000
+    pool, used, check_size = pyarrow.default_memory_pool(), [], files.check_size
+
+    def watched(*arguments):
+        used.append(pool.bytes_allocated() - before)
+        check_size(*arguments)
+
+    monkeypatch.setattr(files, "check_size", watched)
+    before = pool.bytes_allocated()
+    with pytest.raises(DamagedPart, match="its texts expand to more megabytes than 1"):
+        run.read(0)
+    assert max(used) < 4_000_000  # 16 MB if the texts were copied before they were counted
     assert run.read(0, ["index"]).num_rows == 80
 
 
