@@ -47,6 +47,8 @@ _CAMERA_BLOCK, _FOCAL, _WIDTH, _HEIGHT = 0x8769, 0x920A, 0xA002, 0xA003
 _DENSITY_X, _DENSITY_Y, _DENSITY_UNIT, _CENTIMETRES = 0xA20E, 0xA20F, 0xA210, 3
 _MILLIMETRES = 5.0
 _LARGEST_DEPTH = 65534
+# Most photographs of a place whose overlap is computed: its time grows with their square.
+MOST_OVERLAPS = 200
 
 
 def pair_line(
@@ -145,7 +147,7 @@ and a handle. With little --variety there is little else to tell the sides apart
 
 Writes images/NNN.png, cameras.json ({"name": {"K", "R", "t", "size"}}, x = K (R X + t) in metres,
 centre of the top-left pixel (0, 0)) and overlap.json ({a: {b: share}}): the share of the pixels of
-image a that image b shows, by depth, without sky and floor."""
+image a that image b shows, by depth, without sky and floor; only of places of up to 200 images."""
 
 
 def place_camera(place: RenderedPlace, number: int) -> dict[str, list[Any]]:
@@ -166,9 +168,14 @@ def write_place(folder: Path, place: RenderedPlace) -> None:
     for number, (name, image) in enumerate(zip(names, place.images, strict=True)):
         Image.fromarray(image).save(folder / "images" / name)
         cameras[name] = place_camera(place, number)
-    rows = np.round(place.overlap(), 4).tolist()
-    overlap = {a: dict(zip(names, row, strict=True)) for a, row in zip(names, rows, strict=True)}
-    for file, content in (("overlap.json", overlap), ("cameras.json", cameras)):
+    contents = {"cameras.json": cameras}
+    if len(names) <= MOST_OVERLAPS:
+        rows = np.round(place.overlap(), 4).tolist()
+        overlap = {
+            a: dict(zip(names, row, strict=True)) for a, row in zip(names, rows, strict=True)
+        }
+        contents = {"overlap.json": overlap, **contents}
+    for file, content in contents.items():
         (folder / file).write_text(json.dumps(content, indent=0) + "\n", encoding="utf-8")
 
 

@@ -115,14 +115,14 @@ def render_place(
     size : (int, int)
         Width and height of the images in pixels, 8 to 4096.
     count : int
-        Number of photographs, 2 to 200.
+        Number of photographs, 2 to 2,000.
     variety : float
         How much there is to tell equal sides apart, 0 (next to nothing) to 1.
     supersample : int
         Rays per pixel and axis, 1 to 4.
     """
     choice(kind, "kind", KINDS)
-    integer(count, "count", 2, 200)
+    integer(count, "count", 2, 2000)
     real(variety, "variety", 0.0, 1.0, closed=True)
     streams = random_streams(seed)
     build, walk, reach = _PLACES[kind]
