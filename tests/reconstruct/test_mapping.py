@@ -2,12 +2,12 @@
 
 import dataclasses
 import itertools
-import os
 import resource
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -182,31 +182,41 @@ def test_finished_job_is_not_done_again(scene, mapped):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.bin")} == before
 
 
-_ENDLESS = """
+_STOPPED = """
 import sys
 from manymatch.reconstruct import mapping
-mapping.__name__ = "time"
 mapping.sys.executable = sys.argv[2]
 mapping.run_jobs([{"job": "colour", "out": sys.argv[1] + "/out"}])
 """
+_ENDLESS = """#!{python}
+import os, pathlib, threading, time
+from manymatch.reconstruct import mapping
+threading.Thread(target=mapping.end_with_parent, daemon=True).start()
+pathlib.Path({number!r}).write_text(str(os.getpid()))
+time.sleep(600)
+"""
 
 
-def test_ctrl_c_ends_the_child_processes(tmp_path):
-    endless = tmp_path / "endless"
-    endless.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/number\nexec sleep 600\n")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_child_processes_end_with_a_run_that_is_stopped(tmp_path, how):
+    number, endless = tmp_path / "number", tmp_path / "endless"
+    endless.write_text(_ENDLESS.format(python=sys.executable, number=str(number)))
     endless.chmod(0o755)
-    command = [sys.executable, "-c", _ENDLESS, str(tmp_path), str(endless)]
-    number = tmp_path / "number"
+    command = [sys.executable, "-c", _STOPPED, str(tmp_path), str(endless)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:  # noqa: S603
-        deadline = time.monotonic() + 60
-        while not (number.exists() and number.read_text().strip()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        child = int(number.read_text())
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) != 0
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+        wait_for(lambda: number.exists() and number.read_text())
+        process.send_signal(how)
+        assert process.wait(timeout=60) != 0
+    child = Path("/proc") / number.read_text() / "cmdline"
+    wait_for(lambda: not child.exists() or not child.read_bytes())  # a zombie has no command
     assert not (tmp_path / "out").exists()
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_reading_a_model_gives_its_numbers(mapped):

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,8 +210,8 @@ def run_jobs(
     """Run jobs that are not finished at the same time, each in a process of its own.
 
     A job writes its folder ``out`` under another name; it is renamed when it is complete. A job
-    that fails is an error only if all do; of two mappers one is enough. At Ctrl-C all processes
-    are ended.
+    that fails is an error only if all do; of two mappers one is enough. If this process is stopped
+    or killed, all jobs end.
     """
     require("pycolmap", "a reconstruction", "sfm")
     failed = list[MappingError]()
@@ -241,11 +242,12 @@ def _started(job: Mapping[str, Any]) -> Iterator[subprocess.Popen[str]]:
     shutil.rmtree(_temporary(out), ignore_errors=True)
     make_folder(_temporary(out))
     own = json.dumps({**job, "out": os.fspath(_temporary(out))})
+    # Our own module with arguments of our own. It ends when its standard input does: with us.
     command = [sys.executable, "-m", __name__, own]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (
         _log(out).open("w", encoding="utf-8") as words,
-        # Our own module with arguments of our own.
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=words, text=True) as process,  # noqa: S603
+        subprocess.Popen(command, stderr=words, **pipes) as process,  # noqa: S603
     ):
         try:
             yield process
@@ -402,5 +404,15 @@ def main(text: str) -> None:
             path.unlink()
 
 
+def end_with_parent() -> None:
+    """Wait for the end of standard input, which is that of the process that wants the models.
+
+    A job that goes on without it would write into the folder of its successor.
+    """
+    os.read(0, 1)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=end_with_parent, daemon=True).start()
     main(sys.argv[1])
