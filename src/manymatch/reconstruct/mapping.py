@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import require
+from manymatch._validate import IndexArray, require
 from manymatch.geometry.pose import AbsolutePose
 from manymatch.io.files import make_folder
 
@@ -47,6 +47,9 @@ _FEWEST_POINTS = 15
 FEWEST_IMAGES = 3
 # Largest error of a point in the last adjustment, px, and smallest angle between its rays, degrees.
 _LARGEST_ERROR, _SMALLEST_ANGLE = 4.0, 1.5
+# Keypoints of a source are inexact if their errors are this many times those of the most exact one.
+# An image with fewer observations of exact keypoints keeps all.
+_INEXACT, _FEWEST_EXACT = 1.6, 100
 _LOG_LINES = 3
 #: COLMAP's seeds are smaller than this.
 MOST_SEEDS = 2**31
@@ -122,6 +125,53 @@ def agreement(graph: PairGraph, model: Model) -> tuple[BoolArray, BoolArray]:
             least = np.cos(np.radians(_AGREES_DEG)) * (1.0, np.linalg.norm(t))
             agrees[place] = np.all(cosines >= least)
     return inside, agrees
+
+
+def exact_keypoints(graph: PairGraph, found: Any) -> dict[str, BoolArray]:
+    """Find the keypoints that should decide the poses of a model of pycolmap, by photograph.
+
+    Some detectors put keypoints between pixels, others at whole pixels. If the reprojection errors
+    of the keypoints of one source are much larger than those of another, the poses are more exact
+    without them. A photograph with too few exact keypoints is left out, and keeps all of its
+    keypoints. So are all photographs if the sources are alike.
+    """
+    images = {image.name: image for image in found.images.values() if image.has_pose}
+    own = {photo.name: photo.source for photo in graph.photos if photo.source is not None}
+    own = {name: source for name, source in own.items() if name in images}
+    places, sources, errors = dict[str, IndexArray](), [], []
+    for name, source in own.items():
+        image = images[name]
+        places[name] = np.array(image.get_observation_point2D_idxs(), dtype=np.int64)
+        observed = [image.points2D[place] for place in places[name]]
+        if observed:
+            world = np.array([found.points3D[one.point3D_id].xyz for one in observed])
+            rigid = image.cam_from_world()
+            local = world @ rigid.rotation.matrix().T + rigid.translation
+            pixels = found.cameras[image.camera_id].img_from_cam(local)
+            errors.append(np.linalg.norm(pixels - [one.xy for one in observed], axis=1))
+            sources.append(source[places[name]])
+    if not sources:
+        return {}
+    each, error = np.concatenate(sources), np.concatenate(errors)
+    typical = {number: np.median(error[each == number]) for number in np.unique(each)}
+    limit = _INEXACT * min(typical.values())
+    exact = [number for number, value in typical.items() if value <= limit]
+    if len(exact) == len(typical):
+        return {}
+    masks = {name: np.isin(source, exact) for name, source in own.items()}
+    enough = (name for name in own if masks[name][places[name]].sum() >= _FEWEST_EXACT)
+    return {name: masks[name] for name in enough}
+
+
+def write_exact(found: Any, exact: Mapping[str, BoolArray], folder: Path) -> None:
+    """Write a model of pycolmap without the observations of keypoints that are not exact."""
+    manager = require("pycolmap", "a reconstruction", "sfm").ObservationManager(found)
+    for number, image in found.images.items():
+        for place in image.get_observation_point2D_idxs() if image.name in exact else ():
+            if not exact[image.name][place] and image.points2D[place].has_point3D():
+                manager.delete_observation(number, place)
+    make_folder(folder)
+    found.write(os.fspath(folder))
 
 
 def map_pairs(
@@ -314,20 +364,34 @@ def _global(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
 
 def _triangulate(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
     """Triangulate the matches of a database by the poses of a model, and adjust both, twice."""
-    poses = colmap.Reconstruction(job["model"])
-    found = _with_poses(colmap, job["database"], poses)
+    found = colmap.Reconstruction(job["model"])
     for _ in range(2):
-        found = colmap.triangulate_points(
-            found,
-            job["database"],
-            ".",
-            job["out"],
-            clear_points=True,
-            options=_options(colmap, job),
-        )
+        found = _triangulated(colmap, job, found)
         _adjust(colmap, found, refine_cameras=job["refine_cameras"])
     found.extract_colors_for_all_images(job["images"])
     return {0: found}
+
+
+def _settle(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
+    """Adjust a model of exact keypoints, and triangulate all of a database by its poses."""
+    found = colmap.Reconstruction(job["model"])
+    _adjust(colmap, found, refine_cameras=job["refine_cameras"])
+    found = _triangulated(colmap, job, found)
+    _filter(colmap, found)
+    found.extract_colors_for_all_images(job["images"])
+    return {0: found}
+
+
+def _triangulated(colmap: Any, job: Mapping[str, Any], model: Any) -> Any:
+    """Triangulate the matches of a database by the poses of a model."""
+    return colmap.triangulate_points(
+        _with_poses(colmap, job["database"], model),
+        job["database"],
+        ".",
+        job["out"],
+        clear_points=True,
+        options=_options(colmap, job),
+    )
 
 
 def _with_poses(colmap: Any, database: str, model: Any) -> Any:
@@ -361,6 +425,11 @@ def _adjust(colmap: Any, model: Any, *, refine_cameras: bool) -> None:
     options.ceres.solver_options.num_threads = 1
     options.ceres.solver_options.function_tolerance = 1e-8
     colmap.bundle_adjustment(model, options)
+    _filter(colmap, model)
+
+
+def _filter(colmap: Any, model: Any) -> None:
+    """Drop points and observations that do not fit."""
     manager = colmap.ObservationManager(model)
     manager.filter_all_points3D(_LARGEST_ERROR, _SMALLEST_ANGLE)
 
@@ -376,6 +445,7 @@ _JOBS = {
     "incremental": _incremental,
     "global": _global,
     "triangulate": _triangulate,
+    "settle": _settle,
     "colour": _colour,
 }
 

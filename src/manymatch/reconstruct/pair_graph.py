@@ -18,9 +18,9 @@ from manymatch.io.matches import PairMatches
 from manymatch.io.pair_writer import ImageRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from manymatch._validate import FloatArray, IndexArray
+    from manymatch._validate import BoolArray, FloatArray, IndexArray
     from manymatch.io.files import PathLike
     from manymatch.io.matches import AlternativePose
 
@@ -34,11 +34,13 @@ class Photo:
 
     `record` has the name, relative to the folder of photographs, and the camera, in pixels of the
     image as shown. `points` (N, 2) are keypoints in those pixels, the centre of the top-left pixel
-    at (0, 0).
+    at (0, 0). `source` (N,) is the number of the source of each keypoint, -1 where it is unknown
+    because no pair matched the keypoint; None if there is one source only.
     """
 
     record: ImageRecord
     points: FloatArray
+    source: IndexArray | None = None
 
     @property
     def name(self) -> str:
@@ -131,8 +133,12 @@ class PairGraph:
                     if name0 == name1 or frozenset((name0, name1)) in found:
                         continue
                     points = (matched.keypoints0, matched.keypoints1)
-                    for record, own in zip(store.images(row, matched), points, strict=True):
-                        photos.setdefault(record.name, Photo(record, own))
+                    for side, record in enumerate(store.images(row, matched)):
+                        several = len(matched.source_names) > 1
+                        unknown = np.full(len(points[side]), -1) if several else None
+                        photo = photos.setdefault(record.name, Photo(record, points[side], unknown))
+                        if photo.source is not None and matched.source is not None:
+                            photo.source[matched.matches[:, side]] = matched.source
                     number = len(matched.matches)
                     given = matched.confidence
                     pair = PhotoPair(
@@ -224,6 +230,24 @@ class PairGraph:
                 )
             )
         return cls(tuple(photos), tuple(pairs))
+
+    def between(self, exact: Mapping[str, BoolArray]) -> PairGraph:
+        """Keep the matches between exact keypoints, masks by the names of photographs.
+
+        A photograph that is not named keeps its matches.
+        """
+        if not exact:
+            return self
+        pairs = []
+        for pair in self.pairs:
+            names = self.photos[pair.first].name, self.photos[pair.second].name
+            keep = np.ones(len(pair.matches), dtype=bool)
+            if all(name in exact for name in names):
+                for side, name in enumerate(names):
+                    keep &= exact[name][pair.matches[:, side]]
+            matches, sure = pair.matches[keep], pair.match_probability[keep]
+            pairs.append(dataclasses.replace(pair, matches=matches, match_probability=sure))
+        return PairGraph(self.photos, tuple(pairs))
 
     def write_database(self, path: PathLike, keep: Iterable[bool]) -> None:
         """Write the kept pairs that have a pose as a database for COLMAP's mappers."""

@@ -27,10 +27,12 @@ from manymatch.reconstruct.mapping import (
     MOST_SEEDS,
     Model,
     agreement,
+    exact_keypoints,
     map_pairs,
     read_reconstruction,
     run_jobs,
     score_models,
+    write_exact,
 )
 from manymatch.reconstruct.pair_graph import PairGraph
 from manymatch.reconstruct.pair_truth import judge_pairs
@@ -38,7 +40,7 @@ from manymatch.reconstruct.photos import PAIR_CHOICES, choose_pairs, find_photos
 from manymatch.reconstruct.reconstruction import ReconstructedPair, Reconstruction, foreign_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from manymatch._validate import BoolArray, IndexArray
@@ -364,9 +366,10 @@ class _Run:
         return found
 
     def _adjusted(self, model: Model, agrees: BoolArray) -> Model:
-        """Match again guided by a model, triangulate all that agrees with it, and adjust it.
+        """Settle the poses of a model by its exact keypoints, and match again guided by it.
 
-        Where there are not many more keypoints, the model stays as the mapper made it.
+        Where all sources of keypoints are alike, and where there are not many more keypoints, the
+        model stays as the mapper made it.
         """
         folder, place = model.folder.parents[1], f"{model.mapper}-{model.folder.name}"
         guided = self.settings["guided"]
@@ -378,14 +381,27 @@ class _Run:
             # Named so that a run with a guided matching does not take the model of one without.
             "out": folder / f"{'sparse' if guided else 'plain'}-{place}",
         }
-        if guided and len(self.photos.names) <= _GUIDED and not job["out"].exists():
-            dense, database = folder / f"guided-{place}", folder / f"guided-{place}.db"
-            if database.exists() or self._write_guided(database, model, agrees):
-                job |= {"job": "triangulate", "out": dense, "database": os.fspath(database)}
+        found = read_reconstruction(model.folder)
+        exact = exact_keypoints(self.graph, found)
+        if exact:
+            write_exact(found, exact, folder / f"exact-{place}")
+            job |= {"job": "settle", "model": os.fspath(folder / f"exact-{place}")}
+            job["database"] = os.fspath(folder / "database.db")
+        run_jobs([job])
+        settled = Model.read(job["out"] / "0", model.mapper)
+        if not guided or len(self.photos.names) > _GUIDED:
+            return settled
+        database = folder / f"guided-{place}.db"
+        if not database.exists() and not self._write_guided(database, settled, agrees, exact):
+            return settled
+        job |= {"job": "triangulate", "model": os.fspath(settled.folder)}
+        job |= {"out": folder / f"guided-{place}", "database": os.fspath(database)}
         run_jobs([job])
         return Model.read(job["out"] / "0", model.mapper)
 
-    def _write_guided(self, database: Path, model: Model, agrees: BoolArray) -> bool:
+    def _write_guided(
+        self, database: Path, model: Model, agrees: BoolArray, exact: Mapping[str, BoolArray]
+    ) -> bool:
         """Write the database of a guided matching; return False where it is not worth it."""
         seed = self.settings["seed"]
         matcher = self._matcher("classic", max_keypoints=_GUIDED_KEYPOINTS, seed=seed)
@@ -394,7 +410,7 @@ class _Run:
             say(place, len(model.poses))
             features[name] = matcher.extract([self.photos.folder / name])[0][0]
         found = add_guided(
-            self.graph,
+            self.graph.between(exact),
             agrees.tolist(),
             model,
             neighbours(read_reconstruction(model.folder)),
