@@ -16,7 +16,16 @@ from manymatch import Camera, RelativePose
 from manymatch.geometry.pose import rotation_error_deg
 from manymatch.io.pair_writer import ImageRecord
 from manymatch.reconstruct import mapping
-from manymatch.reconstruct.mapping import MappingError, Model, agreement, map_pairs, run_jobs
+from manymatch.reconstruct.mapping import (
+    MappingError,
+    Model,
+    agreement,
+    exact_keypoints,
+    map_pairs,
+    read_reconstruction,
+    run_jobs,
+    write_exact,
+)
 from tests.support.scenes import CAMERA, arc
 
 pytest.importorskip("pycolmap")
@@ -74,6 +83,54 @@ def test_two_scenes_are_two_models(tmp_path):
     models = map_pairs(scene.graph, keep, tmp_path, refine_cameras=False, mappers=["incremental"])
     assert [len(model.poses) for model in models] == [6, 4]
     assert not models[0].poses.keys() & models[1].poses.keys()
+
+
+def two_sources(exact, noise, seed=5):
+    """Keypoints of two sources: those of the first are exact, those of the second have noise."""
+    scene = arc(noise=0.05)
+    rng = np.random.default_rng(seed)
+    photos = []
+    for photo in scene.graph.photos:
+        source = (np.arange(len(photo.points)) >= exact).astype(np.int64)
+        away = rng.normal(0.0, noise, photo.points.shape) * source[:, None]
+        photos.append(dataclasses.replace(photo, points=photo.points + away, source=source))
+    return dataclasses.replace(scene, graph=dataclasses.replace(scene.graph, photos=tuple(photos)))
+
+
+def mapped_reconstruction(scene, folder):
+    keep = [True] * len(scene.graph.pairs)
+    (model,) = map_pairs(scene.graph, keep, folder, refine_cameras=False, mappers=["incremental"])
+    return model, read_reconstruction(model.folder)
+
+
+def test_exact_keypoints_decide_the_poses(tmp_path):
+    scene = two_sources(exact=150, noise=1.0)
+    model, found = mapped_reconstruction(scene, tmp_path)
+    exact = exact_keypoints(scene.graph, found)
+    assert sorted(exact) == [photo.name for photo in scene.graph.photos]
+    for mask in exact.values():
+        assert np.array_equal(np.flatnonzero(mask), np.arange(150))
+    write_exact(found, exact, tmp_path / "exact")
+    job = {"job": "settle", "model": str(tmp_path / "exact"), "out": str(tmp_path / "settled")}
+    job |= {"database": str(tmp_path / "database.db"), "images": str(tmp_path)}
+    run_jobs([{**job, "refine_cameras": False, "seed": 0}])
+    settled = Model.read(tmp_path / "settled" / "0")
+    assert errors(scene, settled).max() < 0.5 * errors(scene, model).max()
+    assert settled.points > 0.9 * model.points  # the others are triangulated again
+
+
+def test_sources_that_are_alike_all_count(tmp_path):
+    scene = two_sources(exact=150, noise=0.02)
+    _, found = mapped_reconstruction(scene, tmp_path)
+    assert exact_keypoints(scene.graph, found) == {}
+    alone = [dataclasses.replace(photo, source=None) for photo in scene.graph.photos]
+    assert exact_keypoints(dataclasses.replace(scene.graph, photos=tuple(alone)), found) == {}
+
+
+def test_photographs_with_few_exact_keypoints_keep_all(tmp_path):
+    scene = two_sources(exact=60, noise=1.0)
+    _, found = mapped_reconstruction(scene, tmp_path)
+    assert exact_keypoints(scene.graph, found) == {}
 
 
 def test_focal_length_is_refined_unless_it_is_known(tmp_path):

@@ -98,3 +98,35 @@ def test_batch_gives_its_pairs_with_one_camera_an_image(batch):
 def test_of_two_batches_with_the_same_pair_the_first_counts(batch):
     once, twice = PairGraph.from_batch(batch), PairGraph.from_batch(batch, batch)
     assert len(twice.pairs) == len(once.pairs) == 2
+
+
+def test_keypoints_of_several_sources_know_theirs(tmp_path):
+    from tests.support.data_folder import ROOT
+
+    listed = tmp_path / "pairs.txt"
+    listed.write_text("street0.jpg street1.jpg\nstreet1.jpg street2.jpg\n")
+    orb = {"name": "orb", "detector": "orb", "max_keypoints": 400}
+    config = manymatch.MatcherConfig.of(sources=[{"preset": "classic", "max_keypoints": 300}, orb])
+    how = {"formats": ["parquet"], "camera_per": "folder"}
+    manymatch.run_batch(listed, ROOT / "examples/photos", tmp_path / "run", config, **how)
+    graph = PairGraph.from_batch(tmp_path / "run")
+    for photo in graph.photos:
+        # Keypoints of the first source come first.
+        known = np.flatnonzero(photo.source >= 0)
+        assert set(photo.source.tolist()) == {-1, 0, 1}
+        assert np.array_equal(photo.source[known], (known >= 300).astype(int))
+
+
+def test_matches_between_exact_keypoints_stay():
+    graph = arc(number=3).graph
+    even = np.arange(len(graph.photos[0].points)) % 2 == 0
+    low = np.arange(len(even)) < 100
+    found = graph.between({"00.jpg": even, "01.jpg": low})
+    kept = {(pair.first, pair.second): pair.matches for pair in found.pairs}
+    for pair in graph.pairs:
+        matches = pair.matches
+        if (pair.first, pair.second) == (0, 1):
+            matches = matches[even[matches[:, 0]] & low[matches[:, 1]]]
+            assert 0 < len(matches) < len(pair.matches)
+        assert np.array_equal(kept[pair.first, pair.second], matches)
+    assert graph.between({}) is graph
