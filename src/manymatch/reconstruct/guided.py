@@ -12,7 +12,7 @@ import numpy as np
 from manymatch._validate import IndexArray, int_array
 from manymatch.associate.neighbours import associate
 from manymatch.geometry.pose import RelativePose
-from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair
+from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair, one_to_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,8 +104,8 @@ def add_guided(
     with concurrent.futures.ThreadPoolExecutor(workers, "manymatch") as threads:
         for number, (both, new) in enumerate(zip(wanted, threads.map(match, wanted), strict=True)):
             old = kept.get(both, PhotoPair(*both, None, new[:0], np.ones(0), 1.0, 0.0))
-            matches = _one_to_one(np.concatenate([old.matches, new]))
-            result[both] = dataclasses.replace(old, matches=matches)
+            matches = np.concatenate([old.matches, new])
+            result[both] = dataclasses.replace(old, matches=matches[one_to_one(matches)])
             if progress is not None:
                 progress(number + 1, len(wanted))
     posed = (
@@ -172,11 +172,3 @@ def united(old: FloatArray, new: FloatArray) -> tuple[FloatArray, IndexArray]:
     places = owner.copy()
     places[own] = len(old) + np.searchsorted(added, owner[own])
     return np.concatenate([old, new[added - len(old)]]), places
-
-
-def _one_to_one(matches: IndexArray) -> IndexArray:
-    """Keep the first match of every keypoint."""
-    for side in (0, 1):
-        _, first = np.unique(matches[:, side], return_index=True)
-        matches = matches[np.sort(first)]
-    return matches

@@ -121,7 +121,8 @@ class PairGraph:
         """Read the pairs of finished batches of the same photographs that kept their matches.
 
         Of two pairs with the same photographs the first one counts; pairs that could not be tried
-        are left out. Photographs are ordered by name.
+        are left out. Photographs are ordered by name. Where several sources have a keypoint at the
+        same place, all matches are those of the first, so that tracks are not torn.
         """
         photos: dict[str, Photo] = {}
         found: dict[frozenset[str], tuple[str, str, PhotoPair]] = {}
@@ -155,10 +156,23 @@ class PairGraph:
                     )
                     found[frozenset((name0, name1))] = name0, name1, pair
         names = {name: place for place, name in enumerate(sorted(photos))}
-        pairs = (
-            dataclasses.replace(pair, first=names[name0], second=names[name1])
-            for name0, name1, pair in found.values()
-        )
+        first = {name: _first_at_place(photo.points) for name, photo in photos.items()}
+        pairs = []
+        for name0, name1, pair in found.values():
+            sides = zip((name0, name1), pair.matches.T, strict=True)
+            matches = np.column_stack([first[name][ends] for name, ends in sides])
+            # Of several matches of one place the most probable stays.
+            order = np.argsort(-pair.match_probability, kind="stable")
+            kept = np.sort(order[one_to_one(matches[order])])
+            pairs.append(
+                dataclasses.replace(
+                    pair,
+                    first=names[name0],
+                    second=names[name1],
+                    matches=matches[kept],
+                    match_probability=pair.match_probability[kept],
+                )
+            )
         ordered = sorted(pairs, key=lambda pair: (pair.first, pair.second))
         return cls(tuple(photos[name] for name in names), tuple(ordered))
 
@@ -262,3 +276,18 @@ class PairGraph:
                         pose=pair.pose,
                     )
                     writer.add(one.record, two.record, found)
+
+
+def one_to_one(matches: IndexArray) -> IndexArray:
+    """Return the places (K,) of matches (M, 2) that stay if each keypoint keeps its first match."""
+    places = np.arange(len(matches))
+    for side in (0, 1):
+        _, first = np.unique(matches[places, side], return_index=True)
+        places = places[np.sort(first)]
+    return places
+
+
+def _first_at_place(points: FloatArray) -> IndexArray:
+    """Return for each of (N, 2) keypoints the first one that is at the same place."""
+    _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]
