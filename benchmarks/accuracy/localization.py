@@ -207,8 +207,6 @@ def measure(name: str, kind: str, matcher: mm.Matcher, out: Path) -> dict[str, A
     model = make_map(scene, matcher, out / f"{name}-{kind}")
     known = SceneMap.read(model, scene.folder / "images")
     localizer = Localizer(known, matcher)
-    for _ in localizer.describe():
-        pass
     timed = Timed(scene, localizer)
     record: dict[str, Any] = {"scene": name, "map": kind, "images": len(known.images)}
     record |= {"points": len(known.points), "queries": len(scene.queries), "methods": {}}

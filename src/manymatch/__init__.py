@@ -66,7 +66,8 @@ if TYPE_CHECKING:
     from manymatch.matcher.match_result import MatchResult
     from manymatch.matcher.matcher import Matcher, match
     from manymatch.reconstruct.localize import LocalizedImage, localize
-    from manymatch.reconstruct.reconstruct import Reconstruction, reconstruct
+    from manymatch.reconstruct.reconstruct import reconstruct
+    from manymatch.reconstruct.reconstruction import Reconstruction
 
 __version__ = "0.1.0"
 
@@ -136,7 +137,7 @@ _LAZY = {
     "Matcher": "matcher.matcher",
     "MatcherConfig": "matcher.config",
     "SourceConfig": "matcher.config",
-    "Reconstruction": "reconstruct.reconstruct",
+    "Reconstruction": "reconstruct.reconstruction",
     "localize": "reconstruct.localize",
     "match": "matcher.matcher",
     "read_matches": "batch.outputs",

@@ -14,6 +14,7 @@ from manymatch.reconstruct.scene_map import SceneMap
 from tests.support.scene_model import FOCAL, QUICK, SIZE, make_place
 
 pytest.importorskip("cv2")
+Image = pytest.importorskip("PIL.Image")
 pycolmap = pytest.importorskip("pycolmap")
 
 DEPTH = 5.0
@@ -178,6 +179,9 @@ def test_lists_have_names_and_cameras_in_colmaps_pixels(place, tmp_path):
     (tmp_path / "plain.txt").write_text(f"# queries\n{place.queries[1]}\n\n")
     (plain,) = find_queries(tmp_path / "plain.txt", place.folder / "new")
     assert (plain.name, plain.path, plain.camera) == (place.queries[1], place.query(1), None)
+    (tmp_path / "spaced.txt").write_text(" new day/a b.JPG \n")
+    (spaced,) = find_queries(tmp_path / "spaced.txt")
+    assert spaced.path == tmp_path / "new day" / "a b.JPG"
     width, height = SIZE
     line = f"{place.queries[1]} SIMPLE_PINHOLE {width} {height} {FOCAL} {width / 2} {height / 2}\n"
     (tmp_path / "hloc.txt").write_text(line)
@@ -271,6 +275,14 @@ def test_damaged_models_are_named(place, tmp_path, name, change, words):
     assert "\n" not in str(error.value)
 
 
+def test_map_with_smaller_photographs_is_named(place, tmp_path):
+    for view in place.photos.iterdir():
+        with Image.open(view) as image:
+            image.reduce(2).save(tmp_path / view.name, exif=image.getexif())
+    with pytest.raises(ValueError, match=r"in their size, got 'v\d.jpg' of \d+ x \d+ pixels"):
+        localize(place.query(1), place.model, tmp_path, cameras=str(FOCAL), **QUICK)
+
+
 def test_truncated_binary_points_are_named(place, tmp_path):
     model = tmp_path / "binary"
     model.mkdir()
@@ -308,7 +320,8 @@ def test_bad_lists_are_named(tmp_path):
         find_queries(tmp_path)
     for content, words in {
         "": "it has no name",
-        "a.jpg PINHOLE 3\n": "line 1",
+        "a.jpg PINHOLE 3\n": "line 1: it must have a name, the model of its camera",
+        "a.jpg PINHOLE 1e999 480 1 1 1 1\n": "line 1",
         "a.jpg\n../b.jpg\n": "line 2: a name must be",
         "a.jpg FOO 640 480 1\n": "line 1",
     }.items():

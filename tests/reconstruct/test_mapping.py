@@ -2,11 +2,12 @@
 
 import dataclasses
 import itertools
-import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,17 @@ import pytest
 from manymatch import Camera, RelativePose
 from manymatch.geometry.pose import rotation_error_deg
 from manymatch.io.pair_writer import ImageRecord
-from manymatch.reconstruct.mapping import MappingError, Model, agreement, map_pairs, run_jobs
+from manymatch.reconstruct import mapping
+from manymatch.reconstruct.mapping import (
+    MappingError,
+    Model,
+    agreement,
+    exact_keypoints,
+    map_pairs,
+    read_reconstruction,
+    run_jobs,
+    write_exact,
+)
 from tests.support.scenes import CAMERA, arc
 
 pytest.importorskip("pycolmap")
@@ -50,7 +61,6 @@ def test_model_has_the_true_poses(scene, mapped):
     assert errors(scene, model).max() < 0.3
     assert model.points > 350
     assert model.reprojection_px < 0.6
-    assert model.agreeing == 1.0
 
 
 def test_same_pairs_give_the_same_model(scene, mapped, tmp_path):
@@ -73,6 +83,54 @@ def test_two_scenes_are_two_models(tmp_path):
     models = map_pairs(scene.graph, keep, tmp_path, refine_cameras=False, mappers=["incremental"])
     assert [len(model.poses) for model in models] == [6, 4]
     assert not models[0].poses.keys() & models[1].poses.keys()
+
+
+def two_sources(exact, noise, seed=5):
+    """Keypoints of two sources: those of the first are exact, those of the second have noise."""
+    scene = arc(noise=0.05)
+    rng = np.random.default_rng(seed)
+    photos = []
+    for photo in scene.graph.photos:
+        source = (np.arange(len(photo.points)) >= exact).astype(np.int64)
+        away = rng.normal(0.0, noise, photo.points.shape) * source[:, None]
+        photos.append(dataclasses.replace(photo, points=photo.points + away, source=source))
+    return dataclasses.replace(scene, graph=dataclasses.replace(scene.graph, photos=tuple(photos)))
+
+
+def mapped_reconstruction(scene, folder):
+    keep = [True] * len(scene.graph.pairs)
+    (model,) = map_pairs(scene.graph, keep, folder, refine_cameras=False, mappers=["incremental"])
+    return model, read_reconstruction(model.folder)
+
+
+def test_exact_keypoints_decide_the_poses(tmp_path):
+    scene = two_sources(exact=150, noise=1.0)
+    model, found = mapped_reconstruction(scene, tmp_path)
+    exact = exact_keypoints(scene.graph, found)
+    assert sorted(exact) == [photo.name for photo in scene.graph.photos]
+    for mask in exact.values():
+        assert np.array_equal(np.flatnonzero(mask), np.arange(150))
+    write_exact(found, exact, tmp_path / "exact")
+    job = {"job": "settle", "model": str(tmp_path / "exact"), "out": str(tmp_path / "settled")}
+    job |= {"database": str(tmp_path / "database.db"), "images": str(tmp_path)}
+    run_jobs([{**job, "refine_cameras": False, "seed": 0}])
+    settled = Model.read(tmp_path / "settled" / "0")
+    assert errors(scene, settled).max() < 0.5 * errors(scene, model).max()
+    assert settled.points > 0.9 * model.points  # the others are triangulated again
+
+
+def test_sources_that_are_alike_all_count(tmp_path):
+    scene = two_sources(exact=150, noise=0.02)
+    _, found = mapped_reconstruction(scene, tmp_path)
+    assert exact_keypoints(scene.graph, found) == {}
+    alone = [dataclasses.replace(photo, source=None) for photo in scene.graph.photos]
+    assert exact_keypoints(dataclasses.replace(scene.graph, photos=tuple(alone)), found) == {}
+
+
+def test_photographs_with_few_exact_keypoints_keep_all(tmp_path):
+    scene = two_sources(exact=60, noise=1.0)
+    _, found = mapped_reconstruction(scene, tmp_path)
+    assert exact_keypoints(scene.graph, found) == {}
 
 
 def test_focal_length_is_refined_unless_it_is_known(tmp_path):
@@ -146,20 +204,32 @@ def test_failed_job_says_what_colmap_said(tmp_path):
 
 
 def test_one_mapper_that_fails_leaves_the_other(scene, tmp_path, monkeypatch):
-    from manymatch.reconstruct import mapping
+    def started(job):
+        return original({**job, "job": "nothing"} if job["job"] == "global" else job)
 
-    def run_job(job, running, progress):
-        if job["job"] == "global":
-            raise MappingError("COLMAP ended with code 1 in 'global'")
-        original(job, running, progress)
-
-    original = mapping._run_job
-    monkeypatch.setattr(mapping, "_run_job", run_job)
+    original = mapping._started
+    monkeypatch.setattr(mapping, "_started", started)
     keep = [True] * len(scene.graph.pairs)
     (model,) = map_pairs(scene.graph, keep, tmp_path, refine_cameras=False)
     assert model.mapper == "incremental"
-    with pytest.raises(MappingError, match="'global'"):
+    with pytest.raises(MappingError, match=r"'global': .*KeyError: 'nothing'"):
         map_pairs(scene.graph, keep, tmp_path, refine_cameras=False, mappers=["global"])
+
+
+def test_full_disk_leaves_no_half_model(mapped, tmp_path):
+    """COLMAP itself says nothing when it can write only half a file."""
+    job = {"job": "colour", "model": str(mapped[0].folder), "images": ".", "out": tmp_path / "out"}
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = (mapped[0].folder / "points3D.bin").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, before[1]))
+    try:
+        with pytest.raises(MappingError, match="COLMAP ended with code"):
+            run_jobs([job])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "out").exists()
+    run_jobs([job])
+    assert Model.read(tmp_path / "out" / "0").points == mapped[0].points
 
 
 def test_finished_job_is_not_done_again(scene, mapped):
@@ -169,31 +239,41 @@ def test_finished_job_is_not_done_again(scene, mapped):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.bin")} == before
 
 
-_ENDLESS = """
+_STOPPED = """
 import sys
 from manymatch.reconstruct import mapping
-mapping.__name__ = "time"
 mapping.sys.executable = sys.argv[2]
 mapping.run_jobs([{"job": "colour", "out": sys.argv[1] + "/out"}])
 """
+_ENDLESS = """#!{python}
+import os, pathlib, threading, time
+from manymatch.reconstruct import mapping
+threading.Thread(target=mapping.end_with_parent, daemon=True).start()
+pathlib.Path({number!r}).write_text(str(os.getpid()))
+time.sleep(600)
+"""
 
 
-def test_ctrl_c_ends_the_child_processes(tmp_path):
-    endless = tmp_path / "endless"
-    endless.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/number\nexec sleep 600\n")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_child_processes_end_with_a_run_that_is_stopped(tmp_path, how):
+    number, endless = tmp_path / "number", tmp_path / "endless"
+    endless.write_text(_ENDLESS.format(python=sys.executable, number=str(number)))
     endless.chmod(0o755)
-    command = [sys.executable, "-c", _ENDLESS, str(tmp_path), str(endless)]
-    number = tmp_path / "number"
+    command = [sys.executable, "-c", _STOPPED, str(tmp_path), str(endless)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:  # noqa: S603
-        deadline = time.monotonic() + 60
-        while not (number.exists() and number.read_text().strip()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        child = int(number.read_text())
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) != 0
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+        wait_for(lambda: number.exists() and number.read_text())
+        process.send_signal(how)
+        assert process.wait(timeout=60) != 0
+    child = Path("/proc") / number.read_text() / "cmdline"
+    wait_for(lambda: not child.exists() or not child.read_bytes())  # a zombie has no command
     assert not (tmp_path / "out").exists()
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_reading_a_model_gives_its_numbers(mapped):

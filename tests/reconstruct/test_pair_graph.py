@@ -98,3 +98,51 @@ def test_batch_gives_its_pairs_with_one_camera_an_image(batch):
 def test_of_two_batches_with_the_same_pair_the_first_counts(batch):
     once, twice = PairGraph.from_batch(batch), PairGraph.from_batch(batch, batch)
     assert len(twice.pairs) == len(once.pairs) == 2
+
+
+def several_sources(folder, *sources):
+    """Match three photographs with several sources."""
+    from tests.support.data_folder import ROOT
+
+    listed = folder / "pairs.txt"
+    listed.write_text("street0.jpg street1.jpg\nstreet1.jpg street2.jpg\n")
+    how = {"formats": ["parquet"], "camera_per": "folder"}
+    config = manymatch.MatcherConfig.of(sources=sources)
+    manymatch.run_batch(listed, ROOT / "examples/photos", folder / "run", config, **how)
+    return PairGraph.from_batch(folder / "run")
+
+
+SIFT = {"name": "sift", "preset": "classic", "max_keypoints": 300}
+
+
+def test_keypoints_of_several_sources_know_theirs(tmp_path):
+    orb = {"name": "orb", "detector": "orb", "max_keypoints": 400}
+    for photo in several_sources(tmp_path, SIFT, orb).photos:
+        # Keypoints of the first source come first.
+        known = np.flatnonzero(photo.source >= 0)
+        assert set(photo.source.tolist()) == {-1, 0, 1}
+        assert np.array_equal(photo.source[known], (known >= 300).astype(int))
+
+
+def test_keypoints_of_two_sources_at_one_place_are_one(tmp_path):
+    graph = several_sources(tmp_path, SIFT, {**SIFT, "name": "again", "k": 1})
+    for pair in graph.pairs:
+        assert len(graph.photos[pair.first].points) == 600
+        assert len(pair.matches) == len(pair.match_probability) > 20
+        assert pair.matches.max() < 300
+        assert all(len(np.unique(side)) == len(side) for side in pair.matches.T)
+
+
+def test_matches_between_exact_keypoints_stay():
+    graph = arc(number=3).graph
+    even = np.arange(len(graph.photos[0].points)) % 2 == 0
+    low = np.arange(len(even)) < 100
+    found = graph.between({"00.jpg": even, "01.jpg": low})
+    kept = {(pair.first, pair.second): pair.matches for pair in found.pairs}
+    for pair in graph.pairs:
+        matches = pair.matches
+        if (pair.first, pair.second) == (0, 1):
+            matches = matches[even[matches[:, 0]] & low[matches[:, 1]]]
+            assert 0 < len(matches) < len(pair.matches)
+        assert np.array_equal(kept[pair.first, pair.second], matches)
+    assert graph.between({}) is graph

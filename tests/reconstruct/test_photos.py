@@ -43,9 +43,15 @@ def test_numbered_names_are_a_sequence(tmp_path, names, sequence):
     assert find_photos(put(tmp_path, *names), tmp_path / "frames").sequence is sequence
 
 
-def test_folder_without_two_images_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="photos must have at least two images, got 1 image in"):
-        find_photos(put(tmp_path, "a.jpg"), tmp_path / "frames")
+@pytest.mark.parametrize(("names", "words"), [(["a.jpg"], "1 image"), (["a.jpg", "b.JPG"], "2 im")])
+def test_folder_with_fewer_images_than_a_model_has_is_refused(tmp_path, names, words):
+    with pytest.raises(ValueError, match=f"photos must have at least 3 images, got {words}"):
+        find_photos(put(tmp_path, *names), tmp_path / "frames")
+
+
+def test_photos_at_an_address_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="photos must be on this machine, got 'memory://photos'"):
+        find_photos("memory://photos", tmp_path / "frames")
 
 
 @pytest.mark.parametrize("name", ["missing", "notes.txt"])
@@ -95,6 +101,10 @@ def test_sharpest_frame_of_each_stretch_of_a_video_is_taken(tmp_path):
         assert cv2.Laplacian(frame[60:, :, 0], cv2.CV_64F).var() > 1000
     before = (found.folder / found.names[0]).stat().st_mtime_ns
     find_photos(tmp_path / "walk.avi", tmp_path / "frames")
+    # Another video does not replace the frames that a model was made of.
+    write_video(tmp_path / "other.avi", frames[::-1])
+    with pytest.raises(ValueError, match="holds the frames of another video"):
+        find_photos(tmp_path / "other.avi", tmp_path / "frames")
     assert (found.folder / found.names[0]).stat().st_mtime_ns == before
 
 

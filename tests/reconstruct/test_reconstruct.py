@@ -1,5 +1,6 @@
 """From photographs to files of a model."""
 
+import dataclasses
 import json
 import os
 import re
@@ -14,9 +15,12 @@ import pytest
 
 import manymatch
 from manymatch.io.pairs import read_pairs
+from manymatch.reconstruct.mapping import Model, map_pairs
 from manymatch.reconstruct.reconstruct import reconstruct
+from manymatch.reconstruct.reconstruction import ReconstructedPair, Reconstruction
 from tests.support.command import one_sentence, run
 from tests.support.data_folder import ROOT
+from tests.support.scenes import arc
 
 pycolmap = pytest.importorskip("pycolmap")
 pytest.importorskip("cv2")
@@ -118,11 +122,9 @@ def test_the_same_call_does_nothing_again_and_gives_the_same_model(scene, photos
 
 
 def test_known_cameras_stay_as_they_are(photos, tmp_path):
-    pair = read_pairs(PHOTOS / "pairs.txt", PHOTOS)[0]
-    K = pair.camera0.K
-    text = ",".join(str(value) for value in (K[0, 0], K[1, 1], K[0, 2], K[1, 2]))
+    K = read_pairs(PHOTOS / "pairs.txt", PHOTOS)[0].camera0.K
     config = manymatch.MatcherConfig.of("classic", max_keypoints=800)
-    found = reconstruct(photos, tmp_path, text, config, guided=False, mapper="incremental")
+    found = reconstruct(photos, tmp_path, K, config, guided=False, mapper="incremental")
     model = pycolmap.Reconstruction(str(tmp_path / "sparse/0"))
     for camera in model.cameras.values():
         assert camera.calibration_matrix()[0, 0] == pytest.approx(K[0, 0], rel=1e-12)
@@ -130,15 +132,27 @@ def test_known_cameras_stay_as_they_are(photos, tmp_path):
     assert found.models[0].mapper == "incremental"
 
 
+def test_camera_with_unknown_focal_length_is_refined(photos, tmp_path):
+    config = manymatch.MatcherConfig.of("classic", max_keypoints=800)
+    camera = manymatch.Camera.unknown(960, 720)
+    reconstruct(photos, tmp_path, camera, config, guided=False, mapper="incremental")
+    model = pycolmap.Reconstruction(str(tmp_path / "sparse/0"))
+    assert all(camera.params[3] != 0.0 for camera in model.cameras.values())  # the distortion
+
+
 def test_look_alikes_are_matched_and_then_what_the_model_suggests(photos, tmp_path):
+    shutil.copytree(photos, tmp_path / "photos")
+    (tmp_path / "photos/broken.jpg").write_bytes(b"no image")
     config = manymatch.MatcherConfig.of("classic", max_keypoints=800)
     how = {"pairs": "look-alikes", "similar": 2, "guided": False, "mapper": "incremental"}
-    found = reconstruct(photos, tmp_path, preset=config, **how)
+    found = reconstruct(tmp_path / "photos", tmp_path / "out", preset=config, **how)
     assert sorted(found.models[0].poses) == NAMES
-    assert (tmp_path / "features").is_dir()
+    assert (tmp_path / "out/features").is_dir()
     # The second round adds what the first one left out.
-    assert (tmp_path / "matching-suggested/run.json").is_file()
+    assert (tmp_path / "out/matching-suggested/run.json").is_file()
     assert len(found.pairs) == 6
+    assert found.missing == ("broken.jpg",)
+    assert sum("1 photograph could not be read" in note for note in found.notes) == 1
 
 
 def test_guided_matching_gives_more_points(scene, photos, tmp_path):
@@ -219,6 +233,81 @@ def test_folder_of_other_photographs_is_refused(scene, photos, tmp_path):
         shutil.copyfile(photos / name, tmp_path / name)
     result = run("reconstruct", tmp_path, "--out", scene.folder, "--preset", "classic")
     assert "(pair_count was 6 and is 3 now); choose another --out" in one_sentence(result)
+
+
+@pytest.mark.parametrize("name", ["sparse/0/points3D.bin", "transforms.json", "database.db"])
+def test_files_of_another_program_are_not_replaced(photos, tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("precious")
+    result = run("reconstruct", photos, "--out", tmp_path, "--preset", "classic")
+    assert f"which has '{name.split('/')[0]}' of something else" in one_sentence(result)
+    assert path.read_text() == "precious"
+
+
+def test_names_with_spaces_are_kept_and_their_text_files_are_named(photos, tmp_path):
+    """COLMAP cuts names at spaces when it reads its own text files."""
+    names = ["one two/ä.JPG", "a.jpg", "b.jpeg"]
+    for old, name in zip(NAMES, names, strict=False):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(photos / old, tmp_path / "photos" / name)
+    config = manymatch.MatcherConfig.of("classic", max_keypoints=800)
+    how = {"guided": False, "mapper": "incremental", "text": True}
+    found = reconstruct(tmp_path / "photos", tmp_path / "out", preset=config, **how)
+    assert sorted(poses(found.folder / "sparse/0")) == sorted(names)
+    assert any("'one two/ä.JPG'" in note for note in found.notes)
+
+
+@pytest.fixture(scope="module")
+def two_models(tmp_path_factory):
+    """Two models of cameras with a fisheye lens, written beside files of an earlier run."""
+    folder, scene = tmp_path_factory.mktemp("written"), arc(number=10)
+    keep = [pair.second < 6 or pair.first >= 6 for pair in scene.graph.pairs]
+    work = folder / "mapping" / "0"
+    how = {"refine_cameras": False, "mappers": ["incremental"]}
+    models = map_pairs(scene.graph, keep, work, **how)
+    for model in models:
+        own = pycolmap.Reconstruction(model.folder)
+        for camera in own.cameras.values():
+            pinhole = camera.params.tolist()
+            camera.model = pycolmap.CameraModelId.OPENCV_FISHEYE
+            camera.params = [*pinhole, 0.1, 0.2, 0.3, 0.4]
+        own.write(model.folder)
+    (folder / "points-2.ply").write_text("earlier")
+    names = tuple(photo.name for photo in scene.graph.photos)
+    said = {"verdict": "solved", "matches": 9, "probability": 0.9, "reason": ""}
+    pairs = tuple(
+        ReconstructedPair(names[one.first], names[one.second], **said, accepted=kept, agrees=kept)
+        for one, kept in zip(scene.graph.pairs, keep, strict=True)
+    )
+    found = Reconstruction(folder, names, tuple(models), pairs, {}, {})
+    return found.written(folder / "photos", scene.graph, text=False), scene.graph
+
+
+def test_every_model_has_its_own_files(two_models):
+    scene, _ = two_models
+    assert "share no true pair" in str(scene)
+    assert not (scene.folder / "points-2.ply").exists()
+    for number, model in enumerate(scene.models):
+        ending = f"-{number}" if number else ""
+        record = json.loads((scene.folder / f"transforms{ending}.json").read_text())
+        assert len(record["frames"]) == len(model.poses)
+        points = (scene.folder / record["ply_file_path"]).read_bytes()
+        assert f"element vertex {model.points}\n".encode() in points
+        assert Model.read(scene.folder / "sparse" / str(number)).points == model.points
+
+
+def test_fisheye_lenses_are_named_for_radiance_fields(two_models):
+    record = json.loads(two_models[0].files["radiance"].read_text())
+    assert record["camera_model"] == "OPENCV_FISHEYE"
+    assert [record["frames"][0][f"k{k}"] for k in range(1, 5)] == [0.1, 0.2, 0.3, 0.4]
+    assert "p1" not in record["frames"][0]
+
+
+def test_files_of_earlier_models_go_where_there_is_none(two_models):
+    scene, graph = two_models
+    found = dataclasses.replace(scene, models=()).written(scene.folder, graph, text=False)
+    assert set(found.files) == {"pairs", "page"}
 
 
 @pytest.mark.nightly

@@ -30,7 +30,7 @@ from manymatch.reconstruct.photos import PAIR_CHOICES
 from manymatch.reconstruct.reconstruct import reconstruct
 
 if TYPE_CHECKING:
-    from manymatch.reconstruct.reconstruct import Reconstruction
+    from manymatch.reconstruct.reconstruction import Reconstruction
 
 EXAMPLE = "Example: manymatch reconstruct photos --out out/model --preset classic"
 #: Photographs of a courtyard, and their true cameras.

@@ -337,34 +337,24 @@ class GeometricProblem(Generic[E_co]):
             "_pool_agreement": result.pool_agreement,
             **{f"camera{i}": camera for i, camera in enumerate(pair.cameras)},
         }
-        reason = self.open(pair, result) if result.success else ""
-        if reason:
-            fields |= {
-                "success": False,
-                "failure": reason,
-                "inliers": read_only(np.zeros(len(edges), dtype=np.bool_)),
-                "matches": read_only(np.zeros((0, 2), dtype=np.int64)),
-                **dict.fromkeys(("hcm", "cardinality", "num_inliers"), 0),
-                "alternatives": (),
-            }
-        elif result.success:
+        if result.success and (reason := self.open(pair, result)):
+            none = self.result(**fields).refused(reason)
+            return dataclasses.replace(none, match_probability=fields["match_probability"])
+        if result.success:
             fields["model"] = self.public(pair, result.model)
             if method == "auto":
-                features = self.match_features(pair, result)
+                # A candidate counts as far as its source is trusted.
+                source = pair.graph.source
+                trusted = source is not None and len(result.trust) > 0
+                features = match_features(
+                    *(pair.edges, pair.rank, result.kept, self.errors(pair, result.model)),
+                    *(result.inliers, result.matched, pair.options.q),
+                    *(self.sample_size, self.dimensions, result.trust[source] if trusted else None),
+                )
                 probability = probability_of(features, self.match_coefficients)
                 fields["match_probability"] = read_only(probability)
             fields |= self.own(pair, result, fields)
         return self.result(**fields)
-
-    def match_features(self, pair: PreparedPair, result: Any) -> FloatArray:
-        """Features (M, 5) of the matches; a candidate counts as far as its source is trusted."""
-        source = pair.graph.source
-        weight = None if source is None or not len(result.trust) else result.trust[source]
-        return match_features(
-            *(pair.edges, pair.rank, result.kept, self.errors(pair, result.model)),
-            *(result.inliers, result.matched, pair.options.q),
-            *(self.sample_size, self.dimensions, weight),
-        )
 
 
 def errors_by(score: str) -> Callable[[PreparedPair, Any], FloatArray]:

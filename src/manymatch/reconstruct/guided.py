@@ -12,7 +12,7 @@ import numpy as np
 from manymatch._validate import IndexArray, int_array
 from manymatch.associate.neighbours import associate
 from manymatch.geometry.pose import RelativePose
-from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair
+from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair, one_to_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,9 +58,10 @@ def add_guided(
     pairs: Sequence[tuple[str, str]],
     features: Mapping[str, Features],
     *,
+    growth: float = 1.0,
     workers: int = 1,
     progress: Callable[[int, int], object] | None = None,
-) -> PairGraph:
+) -> PairGraph | None:
     """Add keypoints, and matches near the epipolar lines of a model, to the kept pairs of a graph.
 
     Parameters
@@ -70,9 +71,12 @@ def add_guided(
     model : Model
         Its poses guide the matching. Every pair that is returned has the pose of the model.
     pairs : sequence of (str, str)
-        Names of the images that are matched.
+        Names of the images that are matched, each two in the order of the graph.
     features : mapping
         The further keypoints with descriptors, by the name of the image.
+    growth : float
+        If the images have fewer keypoints afterwards than this many times those before, nothing
+        is matched and None is returned.
     """
     places = {photo.name: place for place, photo in enumerate(graph.photos)}
     photos, new_places = list(graph.photos), dict[int, IndexArray]()
@@ -80,48 +84,39 @@ def add_guided(
         photo = graph.photos[places[name]]
         points, new_places[places[name]] = united(photo.points, own.points)
         photos[places[name]] = Photo(photo.record, points)
+    before, after = (sum(len(own[k].points) for k in new_places) for own in (graph.photos, photos))
+    if after < growth * before:
+        return None
+
+    def match(both: tuple[int, int]) -> IndexArray:
+        one, two = (graph.photos[place] for place in both)
+        pose = RelativePose(*model.shown(one, two))
+        found = match_in_band(one, two, features[one.name], features[two.name], pose)
+        return np.column_stack([new_places[both[k]][found[:, k]] for k in (0, 1)])
+
     kept = {
         (pair.first, pair.second): pair
         for pair, stays in zip(graph.pairs, keep, strict=True)
         if stays
     }
-    wanted = {_ordered(places[one], places[two]) for one, two in pairs}
-
-    def match(both: tuple[int, int]) -> IndexArray:
-        one, two = (graph.photos[place] for place in both)
-        R, t = shown_pose(model, one, two)
-        found = match_in_band(one, two, features[one.name], features[two.name], RelativePose(R, t))
-        return np.column_stack([new_places[both[k]][found[:, k]] for k in (0, 1)])
-
-    ordered, matched = sorted(wanted), dict[tuple[int, int], IndexArray]()
+    wanted = sorted((places[one], places[two]) for one, two in pairs)
+    result = dict(kept)
     with concurrent.futures.ThreadPoolExecutor(workers, "manymatch") as threads:
-        for number, (both, matches) in enumerate(
-            zip(ordered, threads.map(match, ordered), strict=True)
-        ):
-            matched[both] = matches
+        for number, (both, new) in enumerate(zip(wanted, threads.map(match, wanted), strict=True)):
+            old = kept.get(both, PhotoPair(*both, None, new[:0], np.ones(0), 1.0, 0.0))
+            matches = np.concatenate([old.matches, new])
+            result[both] = dataclasses.replace(old, matches=matches[one_to_one(matches)])
             if progress is not None:
-                progress(number + 1, len(ordered))
-    result = []
-    for both in sorted({*kept, *matched}):
-        old = kept.get(both)
-        matches = np.zeros((0, 2), dtype=np.int64) if old is None else old.matches
-        if _ordered(*both) in matched:
-            new = matched[_ordered(*both)]
-            matches = _one_to_one(
-                np.concatenate([matches, new if both[0] < both[1] else new[:, ::-1]])
-            )
-        R, t = shown_pose(model, photos[both[0]], photos[both[1]])
-        base = PhotoPair(*both, None, matches, np.ones(0), 1.0, 0.0) if old is None else old
-        pose, sure = RelativePose(R, t), np.ones(len(matches))
-        result.append(dataclasses.replace(base, pose=pose, matches=matches, match_probability=sure))
-    return PairGraph(tuple(photos), tuple(result))
-
-
-def shown_pose(model: Model, one: Photo, two: Photo) -> tuple[FloatArray, FloatArray]:
-    """Rotation and translation between two photographs of a model, as they are shown."""
-    R, t = model.relative(one.name, two.name)
-    axes = one.record.axes, two.record.axes
-    return axes[1].T @ R @ axes[0], axes[1].T @ t
+                progress(number + 1, len(wanted))
+    posed = (
+        dataclasses.replace(
+            pair,
+            pose=RelativePose(*model.shown(photos[pair.first], photos[pair.second])),
+            match_probability=np.ones(len(pair.matches)),
+        )
+        for _, pair in sorted(result.items())
+    )
+    return PairGraph(tuple(photos), tuple(posed))
 
 
 def match_in_band(
@@ -177,15 +172,3 @@ def united(old: FloatArray, new: FloatArray) -> tuple[FloatArray, IndexArray]:
     places = owner.copy()
     places[own] = len(old) + np.searchsorted(added, owner[own])
     return np.concatenate([old, new[added - len(old)]]), places
-
-
-def _ordered(one: int, two: int) -> tuple[int, int]:
-    return (one, two) if one < two else (two, one)
-
-
-def _one_to_one(matches: IndexArray) -> IndexArray:
-    """Keep the first match of every keypoint."""
-    for side in (0, 1):
-        _, first = np.unique(matches[:, side], return_index=True)
-        matches = matches[np.sort(first)]
-    return matches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from manymatch._validate import count, integer
+from manymatch._validate import integer
 from manymatch.batch.parts import RunProgress
 from manymatch.batch.work import Views
 from manymatch.estimate.absolute_pose import estimate_absolute_pose
@@ -23,19 +24,17 @@ from manymatch.io import files
 from manymatch.io.matches import to_json
 from manymatch.io.pair_writer import ImageRecord, image_name
 from manymatch.io.pairs import IMAGE_SUFFIXES
-from manymatch.matcher.cameras import ResolvedCamera, check_camera, resolve_camera
+from manymatch.matcher.cameras import check_camera, resolve_camera
 from manymatch.matcher.config import PRESETS
 from manymatch.matcher.match_result import PairResult, provenance_of
 from manymatch.matcher.matcher import Matcher, Stopwatch
 from manymatch.reconstruct.photos import names_below
-from manymatch.reconstruct.retrieval import Vocabulary, image_vectors, look_alikes
+from manymatch.reconstruct.retrieval import TRAINING_IMAGES, Vocabulary, look_alikes
 from manymatch.reconstruct.scene_map import SceneMap, plot_map
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from manymatch._validate import FloatArray, IndexArray
     from manymatch.batch.work import View
@@ -50,6 +49,8 @@ SIMILAR = 10
 # A keypoint of the map is an observed point if it is at most this far from where the model has the
 # point, in pixels of the resized photograph.
 _NEAR_PX = 2.0
+# The model of a camera, such as SIMPLE_RADIAL, behind a name.
+_MODEL = re.compile(r"[A-Z_]+")
 # Features of the map's photographs that are kept in memory.
 _MEMORY = 512_000_000
 _ROWS = 512
@@ -137,7 +138,7 @@ class LocalizedImage(PairResult):
 
         The ending of `path` decides the format; without a path the Pillow image is returned.
         """
-        return plot_localized([self], path)
+        return plot_map(self.scene, [self], path)
 
 
 class Localizer:
@@ -153,29 +154,28 @@ class Localizer:
         Photographs of the map that a query is matched with.
     """
 
-    def __init__(self, scene: SceneMap, matcher: Matcher, similar: int = SIMILAR) -> None:
+    def __init__(
+        self,
+        scene: SceneMap,
+        matcher: Matcher,
+        similar: int = SIMILAR,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
         self.scene, self.matcher = scene, matcher
         self.number = integer(similar, "similar", 1)
         self._views = Views(matcher, _MEMORY)
-        self._vocabulary: Vocabulary | None = None
-        self._vectors: NDArray[np.float32] | None = None
         self._lifted: dict[int, IndexArray] = {}
-
-    def describe(self) -> Iterator[int]:
-        """Compute the vectors by which photographs of the map are chosen; yields their number.
-
-        A map with no more photographs than are matched with a query needs none.
-        """
-        images = self.scene.images
-        if len(images) <= self.number:
+        images = scene.images
+        if len(images) <= self.number:  # every query is matched with all
             return
-        every = max(-(-len(images) // 100), 1)
+        every = -(-len(images) // TRAINING_IMAGES)
         sample = (self._views.get(image.path, 0).features for image in images[::every])
-        self._vocabulary = Vocabulary.trained(sample, self.matcher.config.options.seed)
+        self._vocabulary = Vocabulary.trained(sample, matcher.config.options.seed)
         vectors = []
-        for place, image in enumerate(images):
+        for image in images:
             vectors.append(self._vocabulary.vector(self._views.get(image.path, 0).features))
-            yield place + 1
+            if progress is not None:
+                progress(len(vectors), len(images))
         self._vectors = np.stack(vectors)
 
     def locate(self, path: Path, camera: object = None, name: str | None = None) -> LocalizedImage:
@@ -191,9 +191,7 @@ class Localizer:
             nothing = AssociationGraph(np.zeros((0, 2)), np.zeros((0, 3)), np.zeros((0, 2), int))
             estimate = estimate_absolute_pose(nothing, Camera.unknown(1, 1), "auto", settings)
             estimate = dataclasses.replace(estimate, failure=files.brief(error))
-            result = self._result(label, nothing, estimate, clock)
-            result.unreadable = True
-            return result
+            return self._result(label, nothing, estimate, clock, unreadable=True)
         places = self._similar(view.features)
         graph, points = self._candidates(view, places)
         clock.lap("associate")
@@ -202,7 +200,8 @@ class Localizer:
         options = settings.with_pixels(scale)
         estimate = estimate_absolute_pose(graph, resolved.camera, method, options)
         clock.lap("estimate")
-        result = self._result(label, graph, estimate, clock, resolved)
+        result = self._result(label, graph, estimate, clock)
+        result.notes.append(resolved.sentence)
         images = [self.scene.images[place] for place in places]
         result.map_images = tuple(image.name for image in images)
         matched = points[result.matches[:, 1]]
@@ -210,14 +209,34 @@ class Localizer:
         result.matched_images = tuple(name for name, number in seen.most_common() if number)
         return result
 
+    def _result(
+        self,
+        name: str,
+        graph: AssociationGraph,
+        estimate: AbsolutePoseEstimate,
+        clock: Stopwatch,
+        *,
+        unreadable: bool = False,
+    ) -> LocalizedImage:
+        confidence = assess(estimate)
+        clock.lap("confidence")
+        return LocalizedImage(
+            graph=graph,
+            estimate=estimate,
+            confidence=confidence,
+            config=self.matcher.config,
+            notes=list(self.matcher.notes),
+            timing={**clock.seconds, "total": clock.total()},
+            names=(name, self.scene.name),
+            scene=self.scene,
+            unreadable=unreadable,
+        )
+
     def _similar(self, features: Sequence[Features]) -> list[int]:
         """Return the places of the most similar photographs of the map, the best first."""
-        if self._vectors is None:
-            for _ in self.describe():
-                pass
-        if self._vectors is None:
+        if len(self.scene.images) <= self.number:
             return list(range(len(self.scene.images)))
-        vector = image_vectors([features], vocabulary=self._vocabulary)
+        vector = self._vocabulary.vector(features)[None]
         found: list[int] = look_alikes(vector, self.number, self._vectors)[0].tolist()
         return found
 
@@ -258,7 +277,13 @@ class Localizer:
             return self._lifted[place]
         image, kind = self.scene.images[place], view.features[0]
         record = ImageRecord(image.name, kind.size, orientation=view.orientation)
-        pixels = record.stored(points)[1]
+        stored, pixels = record.stored(points)
+        if stored.size is not None and np.any(image.pixels.max(axis=0) > stored.size):
+            size = "{} x {}".format(*stored.size)
+            raise ValueError(
+                f"images must be the photographs of the model in their size, got {image.name!r} of "
+                f"{size} pixels, beyond which the model has points"
+            )
         most = _NEAR_PX * float(np.mean(1.0 / kind.working_scale))
         found = np.full(len(points), -1, np.int64)
         for start in range(0, len(points), _ROWS):
@@ -270,27 +295,6 @@ class Localizer:
         if not any(source.config.takes_images for source in self.matcher.sources):
             self._lifted[place] = found
         return found
-
-    def _result(
-        self,
-        name: str,
-        graph: AssociationGraph,
-        estimate: AbsolutePoseEstimate,
-        clock: Stopwatch,
-        camera: ResolvedCamera | None = None,
-    ) -> LocalizedImage:
-        confidence = assess(estimate)
-        clock.lap("confidence")
-        return LocalizedImage(
-            graph=graph,
-            estimate=estimate,
-            confidence=confidence,
-            config=self.matcher.config,
-            notes=[*self.matcher.notes, *([] if camera is None else [camera.sentence])],
-            timing={**clock.seconds, "total": clock.total()},
-            names=(name, self.scene.name),
-            scene=self.scene,
-        )
 
 
 class Query(NamedTuple):
@@ -367,17 +371,15 @@ def localize(
     if named and settings.get("options") is None:  # a file has a threshold of its own
         settings.setdefault("threshold_px", THRESHOLD_PX)
     matcher = Matcher(preset, device=device, offline=offline, cache=cache, **settings)
-    localizer = Localizer(scene, matcher, similar)
     counts, start = Counter[str](), time.monotonic()
 
-    def tell(finished: int, total: int, label: str) -> None:
+    def tell(finished: int, total: int, label: str = "looking at the map") -> None:
         if progress is not None:
             spent = time.monotonic() - start
-            left = spent / finished * (total - finished) if finished else None
+            left = spent / finished * (total - finished)
             progress(RunProgress(finished, total, dict(counts), left, label, "photograph"))
 
-    for described in localizer.describe():
-        tell(described, len(scene.images), "looking at the map")
+    localizer = Localizer(scene, matcher, similar, tell)
     found, start = [], time.monotonic()
     for query in listed:
         found.append(localizer.locate(query.path, query.camera or cameras, query.name))
@@ -392,7 +394,7 @@ def find_queries(queries: object, images: object = None) -> list[Query]:
         return [query for one in queries for query in find_queries(one, images)]
     place = files.as_path(queries, "queries")
     if place.is_dir():
-        found = [Query(name, place / name) for name in sorted(names_below(place))]
+        found = [Query(name, place / name) for name in names_below(place, "queries")]
         if not found:
             raise ValueError(f"queries must have at least one image, got none in {str(place)!r}")
         return found
@@ -407,45 +409,39 @@ def find_queries(queries: object, images: object = None) -> list[Query]:
     found, want = [], "a list of images, one name a line"
     with files.reading(place, want, OSError, ValueError), files.open_regular(place) as file:
         for number, line in files.read_lines(file):
-            words = line.split()
-            if not words or words[0].startswith("#"):
+            if not line.strip() or line.lstrip().startswith("#"):
                 continue
             try:
-                name, camera = image_name(words[0], "a name"), None
-                if len(words) > 1:
-                    width, height, *params = map(float, words[2:])
-                    values = {"model": words[1], "width": int(width), "height": int(height)}
-                    camera = Camera.from_colmap({**values, "params": params})
+                found.append(_query(line, folder))
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
-            if len(found) == files.limit("records"):
+            if len(found) > files.limit("records"):
                 raise files.too_large("it has more names", "records")
-            found.append(Query(name, folder / name, camera))
         if not found:
             raise ValueError("it has no name")
     return found
 
 
-def plot_localized(
-    found: Sequence[LocalizedImage], path: str | os.PathLike[str] | None = None
-) -> Any:
-    """Draw the map of some results from above with its cameras and theirs; as `plot_map` does."""
-    placed = [(one.name, one.pose, bool(one)) for one in found if one.pose is not None]
-    scene = found[0].scene
-    title = f"{len(placed):,} of {count(len(found), 'photograph')} found in {scene.name}"
-    return plot_map(scene, placed, title, path)
+def _query(line: str, folder: Path) -> Query:
+    """Read a name, maybe with spaces, or ``name MODEL width height params...``."""
+    words = line.split()
+    if len(words) == 1 or not _MODEL.fullmatch(words[1]):
+        name = image_name(line.strip(), "a name")
+        return Query(name, folder / name)
+    if len(words) < 5:
+        raise ValueError("it must have a name, the model of its camera, width, height and params")
+    name, model, width, height, *params = words
+    size = {"width": int(width), "height": int(height)}
+    camera = Camera.from_colmap({"model": model, **size, "params": [float(one) for one in params]})
+    return Query(image_name(name, "a name"), folder / name, camera)
 
 
 def write_localized(
     found: Sequence[LocalizedImage], folder: Path, *, picture: bool = True
 ) -> dict[str, Path]:
     """Write ``localized.json``, ``poses.txt`` as hloc has it and ``map.png``; return the files."""
-    names = {
-        "json": "localized.json",
-        "poses": "poses.txt",
-        **({"map": "map.png"} if picture else {}),
-    }
-    with files.whole_files(folder, ("localized.json", "poses.txt", "map.png")) as place:
+    names = {"json": "localized.json", "poses": "poses.txt", "map": "map.png"}
+    with files.whole_files(folder, names.values()) as place:
         record = {
             "config": provenance_of(found[0].config),
             "queries": [one.to_dict() for one in found],
@@ -454,5 +450,6 @@ def write_localized(
         lines = filter(None, (one.pose_line() for one in found))
         files.write_text(place / names["poses"], "".join(f"{line}\n" for line in lines))
         if picture:
-            plot_localized(found, place / names["map"])
-    return {kind: folder / name for kind, name in names.items()}
+            plot_map(found[0].scene, found, place / names["map"])
+    written = {kind: folder / name for kind, name in names.items()}
+    return {kind: path for kind, path in written.items() if path.exists()}

@@ -7,44 +7,49 @@ so that the models are a function of the pairs.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
+import errno
 import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import require
+from manymatch._validate import IndexArray, require
 from manymatch.geometry.pose import AbsolutePose
 from manymatch.io.files import make_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from manymatch._validate import BoolArray, FloatArray
-    from manymatch.geometry.pose import RelativePose
-    from manymatch.reconstruct.pair_graph import PairGraph
+    from manymatch.reconstruct.pair_graph import PairGraph, Photo
 
 #: The mappers, in the order in which they win ties.
 MAPPERS = ("incremental", "global")
 # Width of the loss of the last adjustment, Cauchy's, in pixels. Mappers adjust by squares, which
 # wrong matches pull: on scenes with exact truth 0.5 is better, on a scene with a rolling shutter 2.
 _LOSS_PX = 0.7
-# A pair agrees with a model if rotation and direction of its translation differ by less, degrees.
-AGREES_DEG = 5.0, 15.0
+# A pair agrees with a model if rotation and direction of its translation differ by at most this.
+_AGREES_DEG = 5.0, 15.0
 # Shares of agreeing pairs that differ by less are a tie, decided by the reprojection error.
 _TIE = 0.02
-# An image needs this number of points to be placed, and a model this number of images.
-_FEWEST_POINTS, _FEWEST_IMAGES = 15, 3
+# An image needs this number of points to be placed.
+_FEWEST_POINTS = 15
+#: Images of the smallest model.
+FEWEST_IMAGES = 3
 # Largest error of a point in the last adjustment, px, and smallest angle between its rays, degrees.
 _LARGEST_ERROR, _SMALLEST_ANGLE = 4.0, 1.5
+# Keypoints of a source are inexact if their errors are this many times those of the most exact one.
+# An image with fewer observations of exact keypoints keeps all.
+_INEXACT, _FEWEST_EXACT = 1.6, 100
 _LOG_LINES = 3
 #: COLMAP's seeds are smaller than this.
 MOST_SEEDS = 2**31
@@ -94,6 +99,12 @@ class Model:
         R = second.R @ first.R.T
         return R, second.t - R @ first.t
 
+    def shown(self, one: Photo, two: Photo) -> tuple[FloatArray, FloatArray]:
+        """Rotation and translation between two photographs as they are shown."""
+        R, t = self.relative(one.name, two.name)
+        axes = one.record.axes, two.record.axes
+        return axes[1].T @ R @ axes[0], axes[1].T @ t
+
 
 def read_reconstruction(folder: Path) -> Any:
     """Read a model in COLMAP's format with pycolmap."""
@@ -106,23 +117,61 @@ def agreement(graph: PairGraph, model: Model) -> tuple[BoolArray, BoolArray]:
     inside = np.zeros(len(graph.pairs), dtype=bool)
     agrees = np.zeros(len(graph.pairs), dtype=bool)
     for place, pair in enumerate(graph.pairs):
-        records = graph.photos[pair.first].record, graph.photos[pair.second].record
-        if any(record.name not in model.poses for record in records):
-            continue
-        inside[place] = True
-        if pair.pose is not None:
-            R, t = model.relative(records[0].name, records[1].name)
-            shown = records[1].axes.T @ R @ records[0].axes, records[1].axes.T @ t
-            agrees[place] = _same_pose(pair.pose, *shown)
+        photos = graph.photos[pair.first], graph.photos[pair.second]
+        inside[place] = all(photo.name in model.poses for photo in photos)
+        if inside[place] and pair.pose is not None:
+            R, t = model.shown(*photos)
+            cosines = 0.5 * (np.sum(pair.pose.R * R) - 1.0), pair.pose.t @ t
+            least = np.cos(np.radians(_AGREES_DEG)) * (1.0, np.linalg.norm(t))
+            agrees[place] = np.all(cosines >= least)
     return inside, agrees
 
 
-def _same_pose(pose: RelativePose, R: FloatArray, t: FloatArray) -> bool:
-    cosine = 0.5 * (float(np.sum(pose.R * R)) - 1.0)
-    turned = np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0)))
-    length = float(np.linalg.norm(t))
-    moved = np.degrees(np.arccos(np.clip(float(pose.t @ t) / length, -1.0, 1.0))) if length else 0.0
-    return bool(turned < AGREES_DEG[0] and moved < AGREES_DEG[1])
+def exact_keypoints(graph: PairGraph, found: Any) -> dict[str, BoolArray]:
+    """Find the keypoints that should decide the poses of a model of pycolmap, by photograph.
+
+    Some detectors put keypoints between pixels, others at whole pixels. If the reprojection errors
+    of the keypoints of one source are much larger than those of another, the poses are more exact
+    without them. A photograph with too few exact keypoints is left out, and keeps all of its
+    keypoints. So are all photographs if the sources are alike.
+    """
+    images = {image.name: image for image in found.images.values() if image.has_pose}
+    own = {photo.name: photo.source for photo in graph.photos if photo.source is not None}
+    own = {name: source for name, source in own.items() if name in images}
+    places, sources, errors = dict[str, IndexArray](), [], []
+    for name, source in own.items():
+        image = images[name]
+        places[name] = np.array(image.get_observation_point2D_idxs(), dtype=np.int64)
+        observed = [image.points2D[place] for place in places[name]]
+        if observed:
+            world = np.array([found.points3D[one.point3D_id].xyz for one in observed])
+            rigid = image.cam_from_world()
+            local = world @ rigid.rotation.matrix().T + rigid.translation
+            pixels = found.cameras[image.camera_id].img_from_cam(local)
+            errors.append(np.linalg.norm(pixels - [one.xy for one in observed], axis=1))
+            sources.append(source[places[name]])
+    if not sources:
+        return {}
+    each, error = np.concatenate(sources), np.concatenate(errors)
+    typical = {number: np.median(error[each == number]) for number in np.unique(each)}
+    limit = _INEXACT * min(typical.values())
+    exact = [number for number, value in typical.items() if value <= limit]
+    if len(exact) == len(typical):
+        return {}
+    masks = {name: np.isin(source, exact) for name, source in own.items()}
+    enough = (name for name in own if masks[name][places[name]].sum() >= _FEWEST_EXACT)
+    return {name: masks[name] for name in enough}
+
+
+def write_exact(found: Any, exact: Mapping[str, BoolArray], folder: Path) -> None:
+    """Write a model of pycolmap without the observations of keypoints that are not exact."""
+    manager = require("pycolmap", "a reconstruction", "sfm").ObservationManager(found)
+    for number, image in found.images.items():
+        for place in image.get_observation_point2D_idxs() if image.name in exact else ():
+            if not exact[image.name][place] and image.points2D[place].has_point3D():
+                manager.delete_observation(number, place)
+    make_folder(folder)
+    found.write(os.fspath(folder))
 
 
 def map_pairs(
@@ -173,7 +222,7 @@ def map_pairs(
     ]
     run_jobs(jobs, progress)
     done = [mapper for mapper in mappers if (folder / mapper).exists()]
-    found = {mapper: models_of(folder / mapper, mapper) for mapper in done}
+    found = {mapper: _read_models(folder / mapper, mapper) for mapper in done}
     scores = {mapper: score_models(graph, keep, models) for mapper, models in found.items()}
     best = max(score for score, _ in scores.values())
     tied = [mapper for mapper in done if scores[mapper][0] >= (1.0 - _TIE) * best]
@@ -181,28 +230,24 @@ def map_pairs(
 
 
 def score_models(
-    graph: PairGraph, keep: Sequence[bool], models: list[Model]
-) -> tuple[float, float]:
-    """Count the kept pairs that agree with models, whose own shares are set; and mean their error.
+    graph: PairGraph, keep: Sequence[bool], models: Sequence[Model]
+) -> tuple[int, float]:
+    """Count the kept pairs that agree with models, and average the models' reprojection errors.
 
-    The error is the reprojection error in pixels, of all points; infinite without models.
+    The error is in pixels, over all points; infinite without models.
     """
-    kept, agrees = np.asarray(keep, dtype=bool), np.zeros(len(graph.pairs), dtype=bool)
-    for place, model in enumerate(models):
-        inside, own = agreement(graph, model)
-        agrees |= own
-        within = inside & kept
-        share = float(own[within].mean()) if within.any() else 1.0
-        models[place] = dataclasses.replace(model, agreeing=share)
+    agrees = np.zeros(len(graph.pairs), dtype=bool)
+    for model in models:
+        agrees |= agreement(graph, model)[1]
     points = sum(model.points for model in models)
     total = sum(model.points * model.reprojection_px for model in models)
-    return float(np.sum(agrees & kept)), total / points if points else np.inf
+    return int(np.sum(agrees & np.asarray(keep))), total / points if points else np.inf
 
 
-def models_of(folder: Path, mapper: str = "") -> list[Model]:
+def _read_models(folder: Path, mapper: str) -> list[Model]:
     """Read the models of a mapper, largest first."""
     found = [Model.read(one, mapper) for one in sorted(folder.iterdir()) if one.is_dir()]
-    kept = [model for model in found if len(model.poses) >= _FEWEST_IMAGES]
+    kept = [model for model in found if len(model.poses) >= FEWEST_IMAGES]
     return sorted(kept or found, key=lambda model: (-len(model.poses), -model.points))
 
 
@@ -212,67 +257,67 @@ def models_of(folder: Path, mapper: str = "") -> list[Model]:
 def run_jobs(
     jobs: Sequence[Mapping[str, Any]], progress: Callable[[int], object] | None = None
 ) -> None:
-    """Run jobs that are not finished, each in a process of its own, two at a time.
+    """Run jobs that are not finished at the same time, each in a process of its own.
 
-    A job writes its folder ``out`` under another name and renames it when it is complete. A job
-    that fails is an error only if all do; of two mappers one is enough. At Ctrl-C all processes
-    are ended.
+    A job writes its folder ``out`` under another name; it is renamed when it is complete. A job
+    that fails is an error only if all do; of two mappers one is enough. If this process is stopped
+    or killed, all jobs end.
     """
     require("pycolmap", "a reconstruction", "sfm")
-    waiting = [job for job in jobs if not Path(job["out"]).exists()]
-    running: list[subprocess.Popen[str]] = []
+    failed = list[MappingError]()
     with contextlib.ExitStack() as stack:
-        threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(2))
+        waiting = [job for job in jobs if not Path(job["out"]).exists()]
+        started = [stack.enter_context(_started(job)) for job in waiting]
+        for job, process in zip(waiting, started, strict=True):
+            out = Path(job["out"])
+            for line in process.stdout or ():
+                if progress is not None and line.strip().isdigit():
+                    progress(int(line))
+            if code := process.wait():
+                log = _log(out)
+                lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                said = " ".join(lines[-_LOG_LINES:])[-400:]
+                where = f"{job['job']!r}: {said} (see {log})"
+                failed.append(MappingError(f"COLMAP ended with code {code} in {where}"))
+            else:
+                _temporary(out).rename(out)
+    if failed and len(failed) == len(jobs):
+        raise failed[0]
 
-        def end() -> None:
-            for process in running:
-                process.kill()
 
-        stack.callback(end)
-        run = functools.partial(_run_job, running=running, progress=progress)
-        futures = [threads.submit(run, job) for job in waiting]
-        failed = list[MappingError]()
-        for future in futures:
-            try:
-                future.result()
-            except MappingError as error:
-                failed.append(error)
-        if failed and len(failed) == len(jobs):
-            raise failed[0]
-
-
-def _run_job(
-    job: Mapping[str, Any],
-    running: list[subprocess.Popen[str]],
-    progress: Callable[[int], object] | None,
-) -> None:
+@contextlib.contextmanager
+def _started(job: Mapping[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    """Start the process of a job, and end it with the block."""
     out = Path(job["out"])
-    temporary, log = out.with_name(f".{out.name}.tmp"), out.with_suffix(".log")
-    shutil.rmtree(temporary, ignore_errors=True)
-    make_folder(temporary)
-    command = [sys.executable, "-m", __name__, json.dumps({**job, "out": os.fspath(temporary)})]
+    shutil.rmtree(_temporary(out), ignore_errors=True)
+    make_folder(_temporary(out))
+    own = json.dumps({**job, "out": os.fspath(_temporary(out))})
+    # Our own module with arguments of our own. It ends when its standard input does: with us.
+    command = [sys.executable, "-m", __name__, own]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (
-        log.open("w", encoding="utf-8") as words,
-        # Our own module with arguments of our own.
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=words, text=True) as process,  # noqa: S603
+        _log(out).open("w", encoding="utf-8") as words,
+        subprocess.Popen(command, stderr=words, **pipes) as process,  # noqa: S603
     ):
-        running.append(process)
-        for line in process.stdout or ():
-            if progress is not None and line.strip().isdigit():
-                progress(int(line))
-        code = process.wait()
-    if code:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        said = " ".join(lines[-_LOG_LINES:])[-400:]
-        raise MappingError(f"COLMAP ended with code {code} in {job['job']!r}: {said} (see {log})")
-    temporary.rename(out)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _temporary(out: Path) -> Path:
+    return out.with_name(f".{out.name}.tmp")
+
+
+def _log(out: Path) -> Path:
+    return out.with_suffix(".log")
 
 
 def _options(colmap: Any, job: Mapping[str, Any]) -> Any:
     """Set the options of the incremental mapper, which also triangulates."""
     options = colmap.IncrementalPipelineOptions()
     options.num_threads, options.random_seed = 1, job["seed"]
-    options.min_model_size, options.extract_colors = _FEWEST_IMAGES, False
+    options.min_model_size, options.extract_colors = FEWEST_IMAGES, False
     options.mapper.abs_pose_min_num_inliers = _FEWEST_POINTS
     # Few images see a point in a sparse set.
     options.triangulation.ignore_two_view_tracks = False
@@ -319,20 +364,34 @@ def _global(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
 
 def _triangulate(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
     """Triangulate the matches of a database by the poses of a model, and adjust both, twice."""
-    poses = colmap.Reconstruction(job["model"])
-    found = _with_poses(colmap, job["database"], poses)
+    found = colmap.Reconstruction(job["model"])
     for _ in range(2):
-        found = colmap.triangulate_points(
-            found,
-            job["database"],
-            ".",
-            job["out"],
-            clear_points=True,
-            options=_options(colmap, job),
-        )
+        found = _triangulated(colmap, job, found)
         _adjust(colmap, found, refine_cameras=job["refine_cameras"])
     found.extract_colors_for_all_images(job["images"])
     return {0: found}
+
+
+def _settle(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
+    """Adjust a model of exact keypoints, and triangulate all of a database by its poses."""
+    found = colmap.Reconstruction(job["model"])
+    _adjust(colmap, found, refine_cameras=job["refine_cameras"])
+    found = _triangulated(colmap, job, found)
+    _filter(colmap, found)
+    found.extract_colors_for_all_images(job["images"])
+    return {0: found}
+
+
+def _triangulated(colmap: Any, job: Mapping[str, Any], model: Any) -> Any:
+    """Triangulate the matches of a database by the poses of a model."""
+    return colmap.triangulate_points(
+        _with_poses(colmap, job["database"], model),
+        job["database"],
+        ".",
+        job["out"],
+        clear_points=True,
+        options=_options(colmap, job),
+    )
 
 
 def _with_poses(colmap: Any, database: str, model: Any) -> Any:
@@ -366,6 +425,11 @@ def _adjust(colmap: Any, model: Any, *, refine_cameras: bool) -> None:
     options.ceres.solver_options.num_threads = 1
     options.ceres.solver_options.function_tolerance = 1e-8
     colmap.bundle_adjustment(model, options)
+    _filter(colmap, model)
+
+
+def _filter(colmap: Any, model: Any) -> None:
+    """Drop points and observations that do not fit."""
     manager = colmap.ObservationManager(model)
     manager.filter_all_points3D(_LARGEST_ERROR, _SMALLEST_ANGLE)
 
@@ -381,6 +445,7 @@ _JOBS = {
     "incremental": _incremental,
     "global": _global,
     "triangulate": _triangulate,
+    "settle": _settle,
     "colour": _colour,
 }
 
@@ -401,10 +466,23 @@ def main(text: str) -> None:
         folder = out / str(place)
         folder.mkdir(exist_ok=True)
         model.write(os.fspath(folder))
+        # On a full disk COLMAP writes half a file and says nothing.
+        if pycolmap.Reconstruction(os.fspath(folder)).num_points3D() != model.num_points3D():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(folder))
     for path in out.iterdir():
         if path.is_file():
             path.unlink()
 
 
+def end_with_parent() -> None:
+    """Wait for the end of standard input, which is that of the process that wants the models.
+
+    A job that goes on without it would write into the folder of its successor.
+    """
+    os.read(0, 1)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=end_with_parent, daemon=True).start()
     main(sys.argv[1])

@@ -18,9 +18,9 @@ from manymatch.io.matches import PairMatches
 from manymatch.io.pair_writer import ImageRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from manymatch._validate import FloatArray, IndexArray
+    from manymatch._validate import BoolArray, FloatArray, IndexArray
     from manymatch.io.files import PathLike
     from manymatch.io.matches import AlternativePose
 
@@ -34,11 +34,13 @@ class Photo:
 
     `record` has the name, relative to the folder of photographs, and the camera, in pixels of the
     image as shown. `points` (N, 2) are keypoints in those pixels, the centre of the top-left pixel
-    at (0, 0).
+    at (0, 0). `source` (N,) is the number of the source of each keypoint, -1 where it is unknown
+    because no pair matched the keypoint; None if there is one source only.
     """
 
     record: ImageRecord
     points: FloatArray
+    source: IndexArray | None = None
 
     @property
     def name(self) -> str:
@@ -119,7 +121,8 @@ class PairGraph:
         """Read the pairs of finished batches of the same photographs that kept their matches.
 
         Of two pairs with the same photographs the first one counts; pairs that could not be tried
-        are left out. Photographs are ordered by name.
+        are left out. Photographs are ordered by name. Where several sources have a keypoint at the
+        same place, all matches are those of the first, so that tracks are not torn.
         """
         photos: dict[str, Photo] = {}
         found: dict[frozenset[str], tuple[str, str, PhotoPair]] = {}
@@ -131,8 +134,12 @@ class PairGraph:
                     if name0 == name1 or frozenset((name0, name1)) in found:
                         continue
                     points = (matched.keypoints0, matched.keypoints1)
-                    for record, own in zip(store.images(row, matched), points, strict=True):
-                        photos.setdefault(record.name, Photo(record, own))
+                    for side, record in enumerate(store.images(row, matched)):
+                        several = len(matched.source_names) > 1
+                        unknown = np.full(len(points[side]), -1) if several else None
+                        photo = photos.setdefault(record.name, Photo(record, points[side], unknown))
+                        if photo.source is not None and matched.source is not None:
+                            photo.source[matched.matches[:, side]] = matched.source
                     number = len(matched.matches)
                     given = matched.confidence
                     pair = PhotoPair(
@@ -149,10 +156,23 @@ class PairGraph:
                     )
                     found[frozenset((name0, name1))] = name0, name1, pair
         names = {name: place for place, name in enumerate(sorted(photos))}
-        pairs = (
-            dataclasses.replace(pair, first=names[name0], second=names[name1])
-            for name0, name1, pair in found.values()
-        )
+        first = {name: _first_at_place(photo.points) for name, photo in photos.items()}
+        pairs = []
+        for name0, name1, pair in found.values():
+            sides = zip((name0, name1), pair.matches.T, strict=True)
+            matches = np.column_stack([first[name][ends] for name, ends in sides])
+            # Of several matches of one place the most probable stays.
+            order = np.argsort(-pair.match_probability, kind="stable")
+            kept = np.sort(order[one_to_one(matches[order])])
+            pairs.append(
+                dataclasses.replace(
+                    pair,
+                    first=names[name0],
+                    second=names[name1],
+                    matches=matches[kept],
+                    match_probability=pair.match_probability[kept],
+                )
+            )
         ordered = sorted(pairs, key=lambda pair: (pair.first, pair.second))
         return cls(tuple(photos[name] for name in names), tuple(ordered))
 
@@ -225,6 +245,24 @@ class PairGraph:
             )
         return cls(tuple(photos), tuple(pairs))
 
+    def between(self, exact: Mapping[str, BoolArray]) -> PairGraph:
+        """Keep the matches between exact keypoints, masks by the names of photographs.
+
+        A photograph that is not named keeps its matches.
+        """
+        if not exact:
+            return self
+        pairs = []
+        for pair in self.pairs:
+            names = self.photos[pair.first].name, self.photos[pair.second].name
+            keep = np.ones(len(pair.matches), dtype=bool)
+            if all(name in exact for name in names):
+                for side, name in enumerate(names):
+                    keep &= exact[name][pair.matches[:, side]]
+            matches, sure = pair.matches[keep], pair.match_probability[keep]
+            pairs.append(dataclasses.replace(pair, matches=matches, match_probability=sure))
+        return PairGraph(self.photos, tuple(pairs))
+
     def write_database(self, path: PathLike, keep: Iterable[bool]) -> None:
         """Write the kept pairs that have a pose as a database for COLMAP's mappers."""
         with ColmapDatabaseWriter(path) as writer:
@@ -238,3 +276,18 @@ class PairGraph:
                         pose=pair.pose,
                     )
                     writer.add(one.record, two.record, found)
+
+
+def one_to_one(matches: IndexArray) -> IndexArray:
+    """Return the places (K,) of matches (M, 2) that stay if each keypoint keeps its first match."""
+    places = np.arange(len(matches))
+    for side in (0, 1):
+        _, first = np.unique(matches[places, side], return_index=True)
+        places = places[np.sort(first)]
+    return places
+
+
+def _first_at_place(points: FloatArray) -> IndexArray:
+    """Return for each of (N, 2) keypoints the first one that is at the same place."""
+    _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]

@@ -6,19 +6,20 @@ import dataclasses
 import itertools
 import math
 import re
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._validate import count, require
-from manymatch.io.files import as_path, limit, make_folder, too_large, whole_file, write_text
+from manymatch.io.files import limit, local_path, make_folder, too_large, whole_file, write_text
 from manymatch.io.pair_writer import image_name
-from manymatch.io.pairs import IMAGE_SUFFIXES, PairList
+from manymatch.io.pairs import IMAGE_SUFFIXES
 from manymatch.io.remote import is_remote
+from manymatch.reconstruct.mapping import FEWEST_IMAGES
 from manymatch.reconstruct.retrieval import image_vectors, look_alikes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from manymatch._validate import IndexArray
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from manymatch.reconstruct.mapping import Model
 
 #: Which pairs are matched; "auto" is "all" up to 60 photographs.
-PairChoice: TypeAlias = Literal["auto", "all", "sequence", "look-alikes"]
-PAIR_CHOICES: tuple[str, ...] = get_args(PairChoice)
+PAIR_CHOICES = ("auto", "all", "sequence", "look-alikes")
 VIDEO_SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".mpeg", ".webm"})
 # Up to this number of photographs, all pairs are matched: 1,770 of them.
 _ALL = 60
@@ -37,9 +37,8 @@ _WINDOW, _DOUBLED = 10, 5
 _FOLLOWING = 0.8
 # The last number of a name.
 _NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$")
-# Frames taken per second of a video, and the most frames of a whole video.
-_FRAMES_PER_SECOND, _MOST_FRAMES = 2.0, 150
-_QUALITY = 95
+# Frames taken per second of a video, and their quality as JPEG.
+_FRAMES_PER_SECOND, _QUALITY = 2.0, 95
 # Sharpness is measured on frames whose longer edge is at most this.
 _SHARPNESS_EDGE = 480
 # Directions of view in which two photographs may still show the same, degrees.
@@ -54,16 +53,11 @@ class Photos:
     names: tuple[str, ...]
     sequence: bool
 
-    def pairs(self, indices: IndexArray) -> PairList:
-        """Make the list of pairs of some places (N, 2)."""
-        return PairList(self.folder, self.names, indices.astype(np.int32))
-
 
 def find_photos(
     photos: object,
     frames: Path,
-    *,
-    most_frames: int = _MOST_FRAMES,
+    most_frames: int = 150,
     progress: Callable[[int, int], object] | None = None,
 ) -> Photos:
     """Find the images in a folder and the folders below it, or take frames of a video.
@@ -71,52 +65,54 @@ def find_photos(
     Parameters
     ----------
     photos : path
-        A folder; files whose names begin with a dot and folders named so are left out, as are
-        links. Or a video, whose frames are written into the folder `frames`: of each stretch of
-        half a second, or more for long videos, the sharpest frame.
+        A folder, as `names_below` reads it. Or a video, whose frames are written into the folder
+        `frames`: of each stretch of half a second, or more for long videos, the sharpest frame.
     most_frames : int
         Most frames of a video.
     progress : callable, optional
         Called with the number of frames read and their total.
     """
-    place = as_path(photos, "photos")
+    place = local_path(photos, "photos")
     if place.is_file() and place.suffix.lower() in VIDEO_SUFFIXES:
         _take_frames(place, frames, most_frames, progress)
-        names = sorted(path.name for path in frames.iterdir() if path.suffix == ".jpg")
-        return _checked(place, Photos(frames, tuple(names), sequence=True))
-    if not place.is_dir():
+        found = Photos(frames, tuple(names_below(frames, "photos")), sequence=True)
+    elif place.is_dir():
+        names = names_below(place, "photos")
+        found = Photos(place, tuple(names), _is_sequence(names))
+    else:
         kinds = ", ".join(sorted(VIDEO_SUFFIXES))
         raise ValueError(
             f"photos must be a folder of images or a video ({kinds}), got {str(place)!r}"
             f"{'' if place.exists() else ' (there is no such file)'}"
         )
-    names = sorted(names_below(place))
-    return _checked(place, Photos(place, tuple(names), sequence=_is_sequence(names)))
-
-
-def _checked(place: Path, found: Photos) -> Photos:
-    if len(found.names) < 2:
-        images = count(len(found.names), "image")
-        raise ValueError(f"photos must have at least two images, got {images} in {str(place)!r}")
+    if len(found.names) < FEWEST_IMAGES:
+        given = f"{count(len(found.names), 'image')} in {str(place)!r}"
+        two = "; for two images there is manymatch match" if len(found.names) == 2 else ""
+        raise ValueError(f"photos must have at least {FEWEST_IMAGES} images, got {given}{two}")
     if len(found.names) > limit("records"):
         raise too_large(f"photos must not have more images than {len(found.names)}", "records")
     return found
 
 
-def names_below(folder: Path) -> Iterable[str]:
-    """Names of the images in a folder and the folders below it, in no order."""
-    waiting = [folder]
+def names_below(folder: Path, argument: str) -> list[str]:
+    """List the images in a folder and the folders below it by their names, in order.
+
+    Files and folders whose names begin with a dot are left out, as are links.
+    """
+    found, waiting = list[str](), [("", folder)]
     while waiting:
-        for path in waiting.pop().iterdir():
+        prefix, place = waiting.pop()
+        for path in place.iterdir():
             if path.name.startswith(".") or (not is_remote(path) and path.is_symlink()):
                 continue
             if path.is_dir():
-                waiting.append(path)
+                waiting.append((f"{prefix}{path.name}/", path))
             elif path.suffix.lower() in IMAGE_SUFFIXES:
-                yield image_name(path.relative_to(folder).as_posix(), "photos")
+                found.append(image_name(prefix + path.name, argument))
+    return sorted(found)
 
 
-def _is_sequence(names: list[str]) -> bool:
+def _is_sequence(names: Sequence[str]) -> bool:
     """Whether most names are numbers, one after the other, between equal words."""
     found = [_NUMBER.match(name) for name in names]
     follows = 0
@@ -131,10 +127,12 @@ def _take_frames(
 ) -> None:
     """Write the sharpest frame of each stretch of a video, unless that was done before."""
     cv2 = require("cv2", "reading a video", "images")
-    status = video.stat()
-    done, stamp = frames / "complete.txt", f"{video.name} {status.st_size} {most}\n"
-    if done.exists() and done.read_text(encoding="utf-8") == stamp:
-        return
+    done, stamp = frames / "complete.txt", f"{video.name} {video.stat().st_size} {most}\n"
+    if done.exists():
+        if done.read_text(encoding="utf-8") == stamp:
+            return
+        holds = f"{str(frames)!r} holds the frames of another video or most_frames"
+        raise ValueError(f"out must be a new folder or one of the same run, but {holds}")
     make_folder(frames)
     for old in frames.glob("*.jpg"):
         old.unlink()
@@ -180,7 +178,7 @@ def _sharpness(cv2: Any, frame: Any) -> float:
 def choose_pairs(
     photos: Photos,
     choice: str,
-    features: Callable[[], Iterable[tuple[Features, ...]]],
+    features: Callable[[], Iterable[Sequence[Features]]],
     similar: int,
     seed: int = 0,
 ) -> IndexArray:
@@ -199,18 +197,17 @@ def choose_pairs(
         if math.comb(number, 2) > limit("records"):
             raise too_large(f"photos must not have more pairs of its {number} images", "records")
         return np.column_stack(np.triu_indices(number, 1))
-    found = [np.zeros((0, 2), dtype=np.int64)]
+    near = look_alikes(image_vectors(features(), seed), similar)
+    found = [np.column_stack([np.repeat(np.arange(number), near.shape[1]), near.ravel()])]
     if choice == "sequence":
         steps = [*range(1, _WINDOW + 1), *(_WINDOW << k for k in range(1, _DOUBLED + 1))]
         first = np.arange(number)
         found += [np.column_stack([first[:-step], first[step:]]) for step in steps if step < number]
-    near = look_alikes(image_vectors(features(), seed=seed), similar)
-    found.append(np.column_stack([np.repeat(np.arange(number), near.shape[1]), near.ravel()]))
-    return _unique(np.concatenate(found))
+    return np.unique(np.sort(np.concatenate(found), axis=1), axis=0)
 
 
 def suggested_pairs(
-    names: tuple[str, ...], tried: IndexArray, models: Iterable[Model], most: int
+    names: Sequence[str], tried: IndexArray, models: Iterable[Model], most: int
 ) -> IndexArray:
     """Choose pairs that were not tried and look at the same part of a model, (N, 2) in order.
 
@@ -218,24 +215,16 @@ def suggested_pairs(
     nearest ones of those whose directions of view differ by less than 60 degrees.
     """
     places = {name: place for place, name in enumerate(names)}
-    known = {(min(i, j), max(i, j)) for i, j in tried.tolist()}
     found = set[tuple[int, int]]()
     for model in models:
-        own = [name for name in model.poses if name in places]
-        centres = np.array([model.poses[name].center for name in own])
-        views = np.array([model.poses[name].R[2] for name in own])
-        for place, name in enumerate(own):
-            ahead = views @ views[place] > math.cos(math.radians(_SUGGEST_DEG))
+        own = np.array([places[name] for name in model.poses])
+        centres = np.array([pose.center for pose in model.poses.values()])
+        views = np.array([pose.R[2] for pose in model.poses.values()])
+        for place, view in enumerate(views):
             distance = np.linalg.norm(centres - centres[place], axis=1)
-            distance[~ahead] = np.inf
+            distance[views @ view <= math.cos(math.radians(_SUGGEST_DEG))] = np.inf
             distance[place] = np.inf
-            for other in np.argsort(distance, kind="stable")[:most].tolist():
-                if np.isfinite(distance[other]):
-                    i, j = sorted((places[name], places[own[other]]))
-                    found.add((i, j))
-    return np.array(sorted(found - known), dtype=np.int64).reshape(-1, 2)
-
-
-def _unique(pairs: IndexArray) -> IndexArray:
-    ordered = np.sort(pairs, axis=1)
-    return np.unique(ordered[ordered[:, 0] < ordered[:, 1]], axis=0)
+            nearest = np.argsort(distance, kind="stable")[:most]
+            for other in own[nearest[np.isfinite(distance[nearest])]].tolist():
+                found.add((min(own[place], other), max(own[place], other)))
+    return np.array(sorted(found - set(map(tuple, tried.tolist()))), np.int64).reshape(-1, 2)

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,41 +16,37 @@ from manymatch._validate import choice, count, flag, integer, require
 from manymatch.batch.batch import run_batch
 from manymatch.batch.parts import RunProgress, num_workers
 from manymatch.io.files import local_path, output_folder, write_text
+from manymatch.io.pairs import PairList
 from manymatch.io.remote import masked
-from manymatch.matcher.cameras import UNKNOWN
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.match_result import provenance_of
 from manymatch.matcher.matcher import Matcher
-from manymatch.reconstruct.guided import add_guided, neighbours, united
+from manymatch.reconstruct.guided import add_guided, neighbours
 from manymatch.reconstruct.mapping import (
     MAPPERS,
     MOST_SEEDS,
     Model,
     agreement,
+    exact_keypoints,
     map_pairs,
     read_reconstruction,
     run_jobs,
     score_models,
+    write_exact,
 )
-from manymatch.reconstruct.model_files import ReconstructedPair, write_files
 from manymatch.reconstruct.pair_graph import PairGraph
 from manymatch.reconstruct.pair_truth import judge_pairs
-from manymatch.reconstruct.photos import (
-    PAIR_CHOICES,
-    Photos,
-    choose_pairs,
-    find_photos,
-    suggested_pairs,
-)
+from manymatch.reconstruct.photos import PAIR_CHOICES, choose_pairs, find_photos, suggested_pairs
+from manymatch.reconstruct.reconstruction import ReconstructedPair, Reconstruction, foreign_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from manymatch._validate import BoolArray, IndexArray
     from manymatch.batch import CameraPer
     from manymatch.features.extractor import Features
-    from manymatch.reconstruct.pair_truth import PairTruth
+    from manymatch.reconstruct.photos import Photos
 
 # Photographs that each one is paired with because they look alike, or because a model says that
 # they show the same.
@@ -60,91 +55,6 @@ _MAPPERS = ("both", *MAPPERS)
 # A guided matching is for at most this number of photographs; it has up to this number of keypoints
 # an image, and is worth it if there are this many times more than before.
 _GUIDED, _GUIDED_KEYPOINTS, _MORE_KEYPOINTS = 200, 8192, 1.5
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Reconstruction:
-    """What `reconstruct` made of a folder of photographs.
-
-    Attributes
-    ----------
-    folder : Path
-        Of all files; ``sparse/0`` has the largest model.
-    photos : tuple of str
-        Names of all photographs.
-    models : tuple of Model
-        Largest first; several if the photographs fall apart into scenes that share no true pair.
-    pairs : tuple of ReconstructedPair
-        Every pair that was matched.
-    seconds : dict of str to float
-        Of each stage of this run, in seconds.
-    files : dict of str to Path
-        The files by what they are.
-    notes : tuple of str
-        Sentences about what is unusual.
-    """
-
-    folder: Path
-    photos: tuple[str, ...]
-    models: tuple[Model, ...]
-    pairs: tuple[ReconstructedPair, ...]
-    seconds: dict[str, float]
-    files: dict[str, Path]
-    notes: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.models)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Photographs that are in no model."""
-        placed = {name for model in self.models for name in model.poses}
-        return tuple(name for name in self.photos if name not in placed)
-
-    def __str__(self) -> str:
-        accepted = sum(pair.accepted for pair in self.pairs)
-        tried = f"{accepted:,} of {count(len(self.pairs), 'pair')} accepted"
-        if not self.models:
-            return f"No model of {count(len(self.photos), 'photograph')}: {tried}."
-        lines = []
-        for place, model in enumerate(self.models):
-            name = "Model" if len(self.models) == 1 else f"Model {place}"
-            images = f"{len(model.poses):,} of {count(len(self.photos), 'photograph')}"
-            lines.append(
-                f"{name}: {images}, {count(model.points, 'point')} seen in "
-                f"{model.track_length:.1f} photographs each, reprojection error "
-                f"{model.reprojection_px:.2f} px."
-            )
-        if len(self.models) > 1:
-            lines.append("The models share no true pair, so their scales and places are unrelated.")
-        return "\n".join([*lines, f"{tried}."])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values for JSON."""
-        models = [
-            {
-                "folder": str(model.folder),
-                "images": len(model.poses),
-                "points": model.points,
-                "reprojection_px": model.reprojection_px,
-                "track_length": model.track_length,
-                "mapper": model.mapper,
-                "agreeing_pairs": model.agreeing,
-            }
-            for model in self.models
-        ]
-        return {
-            "folder": str(self.folder),
-            "photographs": len(self.photos),
-            "registered": len(self.photos) - len(self.missing),
-            "missing": list(self.missing),
-            "models": models,
-            "pairs": len(self.pairs),
-            "accepted_pairs": sum(pair.accepted for pair in self.pairs),
-            "seconds": self.seconds,
-            "files": {name: str(path) for name, path in self.files.items()},
-            "notes": list(self.notes),
-        }
 
 
 def reconstruct(
@@ -250,6 +160,11 @@ def reconstruct(
                 f"source {source.name!r}, which matches images without"
             )
     folder = output_folder(local_path(out, "out"), "out")
+    if not (folder / "matching").exists() and (found := foreign_file(folder)):
+        raise ValueError(
+            f"out must be a new folder or one of the same run, got {str(folder)!r}, which has "
+            f"{found!r} of something else; choose another --out"
+        )
     settings = {
         "pairs": pairs,
         "similar": similar,
@@ -261,47 +176,32 @@ def reconstruct(
         "seed": seed,
         "engine": engine,
     }
-    run = _Scene(
-        folder=folder,
-        config=config,
-        refine_cameras=cameras is None or cameras == UNKNOWN,
-        mappers=MAPPERS if mapper == "both" else (mapper,),
-        guided=guided,
-        seed=seed,
-        settings=settings,
-        report=progress,
-        batch={
-            "workers": workers,
-            "device": device,
-            "offline": offline,
-            "cache": cache,
-            "cameras": cameras,
-            "camera_per": camera_per,
-            "engine": engine,
-            "address": address,
-        },
-    )
+    batch = {
+        "workers": workers,
+        "device": device,
+        "offline": offline,
+        "cache": cache,
+        "cameras": cameras,
+        "camera_per": camera_per,
+        "engine": engine,
+        "address": address,
+    }
+    run = _Run(folder, config, settings, batch, progress)
     with run.stage("photographs"):
-        found = find_photos(
-            photos, folder / "frames", most_frames=most_frames, progress=run.say("frames", "frame")
-        )
-    run.match(found, pairs, similar)
+        say = run.say("frames", "frame")
+        given = find_photos(photos, folder / "frames", most_frames, say)
+    run.match(given)
     run.map()
-    if len(run.tried) < math.comb(len(found.names), 2):
-        run.match_suggested(found)
-    return run.finish(found, text=text)
+    run.match_suggested()
+    return run.finish(text=text)
 
 
 @dataclasses.dataclass
-class _Scene:
-    """One call of `reconstruct`, with everything checked."""
+class _Run:
+    """One call of `reconstruct`, with everything checked; `batch` are arguments of `run_batch`."""
 
     folder: Path
     config: MatcherConfig
-    refine_cameras: bool
-    mappers: tuple[str, ...]
-    guided: bool
-    seed: int
     settings: dict[str, Any]
     batch: dict[str, Any]
     report: Callable[[RunProgress], object] | None
@@ -324,51 +224,54 @@ class _Scene:
 
         return tell
 
-    def match(self, photos: Photos, pairs: str, similar: int) -> None:
+    def match(self, photos: Photos) -> None:
         """Choose pairs, match them, and judge them."""
+        self.photos, wanted = photos, self.settings
         with self.stage("pairs"):
-            features = lambda: self._features(photos)  # noqa: E731
-            self.tried: IndexArray = choose_pairs(photos, pairs, features, similar, self.seed)
-        self._match(photos, self.tried, "matching")
+            self.tried: IndexArray = choose_pairs(
+                photos, wanted["pairs"], self._features, wanted["similar"], wanted["seed"]
+            )
+        self._match(self.tried, "matching")
 
-    def match_suggested(self, photos: Photos) -> None:
+    def match_suggested(self) -> None:
         """Match what the models suggest, and map again if there is anything."""
-        more = suggested_pairs(photos.names, self.tried, self.models, _SUGGESTED)
+        more = suggested_pairs(self.photos.names, self.tried, self.models, _SUGGESTED)
         if len(more):
-            self.tried = np.concatenate([self.tried, more])
-            self._match(photos, more, "matching-suggested")
+            self._match(more, "matching", "matching-suggested")
             self.map()
 
-    def _match(self, photos: Photos, pairs: IndexArray, name: str) -> None:
+    def _match(self, pairs: IndexArray, *names: str) -> None:
+        """Match pairs in the last of some folders, and judge the pairs of all of them."""
+        listed = PairList(self.photos.folder, self.photos.names, pairs.astype(np.int32))
+        folders = [self.folder / name for name in names]
         with self.stage("matching"):
-            summary = run_batch(
-                photos.pairs(pairs),
-                None,
-                self.folder / name,
-                self.config,
-                formats=("parquet",),
-                progress=self.report,
-                **self.batch,
-            )
+            how = {"formats": ("parquet",), "progress": self.report, **self.batch}
+            summary = run_batch(listed, None, folders[-1], self.config, **how)
             self.notes += summary.notes
             if summary.unreadable:
                 unreadable = count(summary.unreadable, "photograph")
                 self.notes.append(f"{unreadable} could not be read: {summary.reasons[0].sentence}")
         with self.stage("truth of pairs"):
-            folders = [self.folder / "matching", self.folder / "matching-suggested"]
-            known = [one for one in folders if one.name == name or one == folders[0]]
-            self.graph = PairGraph.from_batch(*known)
-            self.truth: list[PairTruth] = judge_pairs(self.graph)
+            self.graph = PairGraph.from_batch(*folders)
+            self.truth = judge_pairs(self.graph)
 
-    def _features(self, photos: Photos) -> Iterator[tuple[Features, ...]]:
-        """Compute the features of all photographs, one at a time, and cache them."""
+    def _features(self) -> Iterator[Sequence[Features]]:
+        """Compute the features of all photographs, one at a time, and cache them.
+
+        A photograph that cannot be read has none; why is said when it is matched.
+        """
         self.batch["cache"] = self.batch["cache"] or self.folder / "features"
-        names = ("device", "offline", "cache")
-        matcher = Matcher(self.config, **{name: self.batch[name] for name in names})
-        say = self.say("looking for look-alikes")
-        for place, name in enumerate(photos.names):
-            say(place, len(photos.names))
-            yield matcher.extract([photos.folder / name])[0]
+        matcher, say = self._matcher(self.config), self.say("looking for look-alikes")
+        for place, name in enumerate(self.photos.names):
+            say(place, len(self.photos.names))
+            try:
+                yield matcher.extract([self.photos.folder / name])[0]
+            except (ValueError, OSError):
+                yield ()
+
+    def _matcher(self, preset: MatcherConfig | str, **settings: Any) -> Matcher:
+        where = {name: self.batch[name] for name in ("device", "offline", "cache")}
+        return Matcher(preset, **where, **settings)
 
     def map(self) -> None:
         """Make models of the pairs that are true.
@@ -376,6 +279,12 @@ class _Scene:
         Photographs in no model get a second chance by the pairs that matching alone would trust.
         The models with them are taken if they have more photographs and as many true pairs agree.
         """
+        # Given cameras are exactly known unless they say otherwise.
+        known = all(photo.record.focal_known for photo in self.graph.photos)
+        self.job = {
+            "refine_cameras": self.batch["cameras"] is None or not known,
+            "seed": self.settings["seed"] % MOST_SEEDS,
+        }
         keep = [one.true for one in self.truth]
         with self.stage("mapping"):
             self.models = self._mapped(keep)
@@ -386,32 +295,30 @@ class _Scene:
                 for kept, pair in zip(keep, self.graph.pairs, strict=True)
             ]
             if sum(more) > sum(keep):
-                found = self._mapped(more)
-                scores = [score_models(self.graph, keep, one)[0] for one in (self.models, found)]
-                sizes = [
-                    max((len(m.poses) for m in one), default=0) for one in (self.models, found)
-                ]
+                both = self.models, self._mapped(more)
+                scores = [score_models(self.graph, keep, models)[0] for models in both]
+                sizes = [max((len(one.poses) for one in models), default=0) for models in both]
                 if sizes[1] > sizes[0] and scores[1] >= scores[0]:
-                    self.models = found
+                    self.models = both[1]
 
     def _mapped(self, keep: Sequence[bool]) -> list[Model]:
         if not any(keep):
             return []
         total, say = len(self.graph.photos), self.say("placing photographs")
+        mapper = self.settings["mapper"]
         return map_pairs(
             self.graph,
             keep,
             self.folder / "mapping" / self._digest(keep),
-            refine_cameras=self.refine_cameras,
-            seed=self.seed,
-            mappers=self.mappers,
+            **self.job,
+            mappers=MAPPERS if mapper == "both" else (mapper,),
             progress=lambda placed: say(min(placed, total), total),
         )
 
     def _digest(self, keep: Sequence[bool]) -> str:
         """Name everything that decides the models, so that a further run finds them."""
         colmap = require("pycolmap", "a reconstruction", "sfm")
-        settings = [self.refine_cameras, self.seed, colmap.__version__]
+        settings = [self.job["refine_cameras"], self.settings["seed"], colmap.__version__]
         digest = hashlib.sha256(json.dumps(settings).encode())
         for photo in self.graph.photos:
             digest.update(repr((photo.record, len(photo.points))).encode())
@@ -421,88 +328,100 @@ class _Scene:
                 digest.update(pair.matches.tobytes() + pair.pose.matrix().tobytes())
         return digest.hexdigest()[:16]
 
-    def finish(self, photos: Photos, *, text: bool) -> Reconstruction:
+    def finish(self, *, text: bool) -> Reconstruction:
         """Adjust each model with all pairs that agree with it, and write the files."""
         agreeing = [agreement(self.graph, model) for model in self.models]
+        true = np.array([one.true for one in self.truth], dtype=bool)
         with self.stage("last adjustment"):
-            self.models = [
-                self._adjusted(model, agrees, photos)
-                for model, (_, agrees) in zip(self.models, agreeing, strict=True)
-            ]
-        pairs = tuple(self._pairs(agreeing))
-        with self.stage("writing"):
-            files, models = write_files(
-                self.folder, photos, self.models, self.graph, pairs, self.seconds, self.notes, text
+            models = []
+            for model, (inside, agrees) in zip(self.models, agreeing, strict=True):
+                own = agrees[inside & true]
+                share = float(own.mean()) if len(own) else 1.0
+                models.append(dataclasses.replace(self._adjusted(model, agrees), agreeing=share))
+        spaced = [name for name in self.photos.names if len(name.split()) > 1]
+        if text and spaced:
+            self.notes.append(
+                f"COLMAP cuts names at spaces when it reads its text files: take the binary ones "
+                f"({spaced[0]!r})"
             )
         found = Reconstruction(
             self.folder,
-            photos.names,
+            self.photos.names,
             tuple(models),
-            pairs,
-            {name: round(value, 3) for name, value in self.seconds.items()},
-            files,
-            tuple(self.notes),
+            tuple(self._pairs(agreeing)),
+            self.seconds,
+            {},
+            tuple(dict.fromkeys(self.notes)),
         )
+        with self.stage("writing"):
+            found = found.written(self.photos.folder, self.graph, text=text)
+        seconds = {name: round(value, 3) for name, value in self.seconds.items()}
+        found = dataclasses.replace(found, seconds=seconds)
         record = {
-            "photos_folder": str(photos.folder.absolute()),
+            "photos_folder": str(self.photos.folder.absolute()),
             **found.to_dict(),
             "settings": {**self.settings, **provenance_of(self.config)},
         }
         write_text(self.folder / "summary.json", f"{json.dumps(record, indent=2)}\n")
         return found
 
-    def _adjusted(self, model: Model, agrees: BoolArray, photos: Photos) -> Model:
-        """Match again guided by a model, triangulate all that agrees with it, and adjust it.
+    def _adjusted(self, model: Model, agrees: BoolArray) -> Model:
+        """Settle the poses of a model by its exact keypoints, and match again guided by it.
 
-        Where there are not many more keypoints, the model stays as the mapper made it.
+        Where all sources of keypoints are alike, and where there are not many more keypoints, the
+        model stays as the mapper made it.
         """
-        place = f"{model.mapper}-{model.folder.name}"
-        folder = model.folder.parents[1]
-        job = {
+        folder, place = model.folder.parents[1], f"{model.mapper}-{model.folder.name}"
+        guided = self.settings["guided"]
+        job: dict[str, Any] = {
+            **self.job,
+            "job": "colour",
             "model": os.fspath(model.folder),
-            "images": os.fspath(photos.folder),
-            "refine_cameras": self.refine_cameras,
-            "seed": self.seed % MOST_SEEDS,
+            "images": os.fspath(self.photos.folder),
+            # Named so that a run with a guided matching does not take the model of one without.
+            "out": folder / f"{'sparse' if guided else 'plain'}-{place}",
         }
-        # Named so that a run with a guided matching does not take the model of one without.
-        out = folder / f"{'sparse' if self.guided else 'plain'}-{place}"
-        if self.guided and len(photos.names) <= _GUIDED and not out.exists():
-            dense, database = folder / f"guided-{place}", folder / f"guided-{place}.db"
-            if dense.exists() or self._write_guided(database, model, agrees, photos):
-                own = {"job": "triangulate", "database": os.fspath(database), **job}
-                run_jobs([{**own, "out": os.fspath(dense)}])
-                out = dense
-        run_jobs([{"job": "colour", "out": os.fspath(out), **job}])
-        new = Model.read(out / "0", model.mapper)
-        return dataclasses.replace(new, agreeing=model.agreeing)
+        found = read_reconstruction(model.folder)
+        exact = exact_keypoints(self.graph, found)
+        if exact:
+            write_exact(found, exact, folder / f"exact-{place}")
+            job |= {"job": "settle", "model": os.fspath(folder / f"exact-{place}")}
+            job["database"] = os.fspath(folder / "database.db")
+        run_jobs([job])
+        settled = Model.read(job["out"] / "0", model.mapper)
+        if not guided or len(self.photos.names) > _GUIDED:
+            return settled
+        database = folder / f"guided-{place}.db"
+        if not database.exists() and not self._write_guided(database, settled, agrees, exact):
+            return settled
+        job |= {"job": "triangulate", "model": os.fspath(settled.folder)}
+        job |= {"out": folder / f"guided-{place}", "database": os.fspath(database)}
+        run_jobs([job])
+        return Model.read(job["out"] / "0", model.mapper)
 
     def _write_guided(
-        self, database: Path, model: Model, agrees: BoolArray, photos: Photos
+        self, database: Path, model: Model, agrees: BoolArray, exact: Mapping[str, BoolArray]
     ) -> bool:
         """Write the database of a guided matching; return False where it is not worth it."""
-        if database.exists():
-            return True
-        settings = {name: self.batch[name] for name in ("device", "offline", "cache")}
-        matcher = Matcher("classic", max_keypoints=_GUIDED_KEYPOINTS, seed=self.seed, **settings)
+        seed = self.settings["seed"]
+        matcher = self._matcher("classic", max_keypoints=_GUIDED_KEYPOINTS, seed=seed)
         say, features = self.say("more keypoints"), {}
         for place, name in enumerate(model.poses):
             say(place, len(model.poses))
-            features[name] = matcher.extract([photos.folder / name])[0][0]
-        own = [photo for photo in self.graph.photos if photo.name in features]
-        after = sum(len(united(photo.points, features[photo.name].points)[0]) for photo in own)
-        if after < _MORE_KEYPOINTS * sum(len(photo.points) for photo in own):
-            return False
+            features[name] = matcher.extract([self.photos.folder / name])[0][0]
         found = add_guided(
-            self.graph,
+            self.graph.between(exact),
             agrees.tolist(),
             model,
             neighbours(read_reconstruction(model.folder)),
             features,
+            growth=_MORE_KEYPOINTS,
             workers=num_workers(self.batch["workers"]),
             progress=self.say("guided matching", "pair"),
         )
-        found.write_database(database, [True] * len(found.pairs))
-        return True
+        if found is not None:
+            found.write_database(database, [True] * len(found.pairs))
+        return found is not None
 
     def _pairs(
         self, agreeing: Sequence[tuple[BoolArray, BoolArray]]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import float_array, integer
 from manymatch.features.maps import unit_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from manymatch._validate import IndexArray
     from manymatch.features.extractor import Features
@@ -39,10 +37,11 @@ class Vocabulary:
     @classmethod
     def trained(cls, features: Iterable[Sequence[Features]], seed: int = 0) -> Vocabulary:
         """Cluster descriptors of some images, given by their features of every source."""
-        rng = np.random.default_rng(integer(seed, "seed", 0))
+        rng = np.random.default_rng(seed)
         samples = [
             [rows[rng.permutation(len(rows))[:TRAINING_ROWS]] for rows in map(_rows, kinds)]
             for kinds in features
+            if kinds
         ]
         sources = zip(*samples, strict=True)
         return cls(tuple(_clustered(np.concatenate(own), rng) for own in sources))
@@ -52,6 +51,8 @@ class Vocabulary:
 
         A word gets the sum of what its descriptors differ from it. Words and sources count alike.
         """
+        if not kinds:
+            return np.zeros(sum(map(np.size, self.words)), np.float32)
         pooled = []
         for kind, words in zip(kinds, self.words, strict=True):
             rows = _rows(kind)
@@ -64,21 +65,16 @@ class Vocabulary:
         return np.asarray(unit_rows(np.concatenate(pooled)[None])[0])
 
 
-def image_vectors(
-    features: Iterable[Sequence[Features]], seed: int = 0, *, vocabulary: Vocabulary | None = None
-) -> NDArray[np.float32]:
+def image_vectors(features: Iterable[Sequence[Features]], seed: int = 0) -> NDArray[np.float32]:
     """Describe every image by one vector, so that overlapping images have similar ones.
 
     Parameters
     ----------
     features : iterable of sequences of Features
-        For each image the features of every source, as `Matcher.extract` returns them. An iterator
-        is read once, and only its first 100 images are in memory together.
+        For each image the features of every source, as `Matcher.extract` returns them. It is read
+        once; the first 100 images, on which the vocabulary is trained, are in memory together.
     seed : int
         Of the choice of descriptors that the vocabulary is trained on.
-    vocabulary : Vocabulary, optional
-        By default one that is trained on 100 images, evenly taken from a list and the first ones of
-        an iterator. Vectors can be compared if they have one vocabulary.
 
     Returns
     -------
@@ -87,53 +83,42 @@ def image_vectors(
         descriptors. D is 64 times the length of a descriptor, for all sources together.
     """
     images = iter(features)
-    first: list[Sequence[Features]] = []
-    if vocabulary is None:
-        if isinstance(features, Sequence):
-            some: Iterable[Sequence[Features]] = features[
-                :: max(-(-len(features) // TRAINING_IMAGES), 1)
-            ]
-        else:
-            some = first = list(itertools.islice(images, TRAINING_IMAGES))
-        vocabulary = Vocabulary.trained(some, seed)
+    first = list(itertools.islice(images, TRAINING_IMAGES))
+    vocabulary = Vocabulary.trained(first, seed)
     rows = [vocabulary.vector(kinds) for kinds in itertools.chain(first, images)]
-    return (
-        np.stack(rows) if rows else np.zeros((0, sum(map(np.size, vocabulary.words))), np.float32)
-    )
+    return np.array(rows, np.float32).reshape(len(rows), sum(map(np.size, vocabulary.words)))
 
 
-def look_alikes(vectors: ArrayLike, k: int, vectors1: ArrayLike | None = None) -> IndexArray:
+def look_alikes(
+    vectors: NDArray[np.float32], k: int, others: NDArray[np.float32] | None = None
+) -> IndexArray:
     """Find the k most similar images of every image.
 
     Parameters
     ----------
-    vectors : (N, D) array_like
+    vectors : (N, D) float32 ndarray
         Images as `image_vectors` describes them.
     k : int
         How many are wanted; there are fewer if there are fewer images.
-    vectors1 : (M, D) array_like, optional
+    others : (M, D) float32 ndarray, optional
         Images among which to look; by default the same ones, without the image itself.
 
     Returns
     -------
     (N, min(k, M)) int64 ndarray
-        Places in `vectors1`, the most similar first; of equally similar ones the earlier first.
-        Without `vectors1`, (N, min(k, N - 1)) places in `vectors`.
+        Places in `others`, the most similar first; of equally similar ones the earlier first.
+        Without `others`, (N, min(k, N - 1)) places in `vectors`.
     """
-    want = "an (N, D) array of numbers"
-    own = float_array(vectors, "vectors", want, (None, None)).astype(np.float32)
-    others = own
-    if vectors1 is not None:
-        others = float_array(vectors1, "vectors1", want, (None, own.shape[1])).astype(np.float32)
-    number = min(integer(k, "k", 0), len(others) - (vectors1 is None))
-    found = np.empty((len(own), max(number, 0)), np.int64)
-    for start in range(0, len(own), _BLOCK):
-        similarity = own[start : start + _BLOCK] @ others.T
-        if vectors1 is None:
+    among = vectors if others is None else others
+    number = max(min(k, len(among) - (others is None)), 0)
+    found = np.empty((len(vectors), number), np.int64)
+    for start in range(0, len(vectors), _BLOCK):
+        similarity = vectors[start : start + _BLOCK] @ among.T
+        if others is None:
             places = np.arange(len(similarity))
             similarity[places, start + places] = -np.inf
         order = np.argsort(-similarity, axis=1, kind="stable")
-        found[start : start + _BLOCK] = order[:, : found.shape[1]]
+        found[start : start + _BLOCK] = order[:, :number]
     return found
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manymatch._validate import count
 from manymatch.geometry.pose import AbsolutePose
 from manymatch.io import files
 from manymatch.io.colmap import check_cameras, read_images, read_points
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch._validate import FloatArray, IndexArray
+    from manymatch.reconstruct.localize import LocalizedImage
 
 _MODEL = "a COLMAP model with points: the folder of cameras, images and points3D"
 # Of the picture: width and height, points drawn at most, length of a camera, and the colours of
@@ -137,15 +139,16 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 def plot_map(
     scene: SceneMap,
-    placed: Sequence[tuple[str, AbsolutePose, bool]],
-    title: str,
+    found: Sequence[LocalizedImage],
     path: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Draw a map from above, with its cameras in grey, and the photographs found in it.
+    """Draw a map from above with its cameras in grey, and the photographs found in it.
 
-    `placed` has names and poses, and whether the pose can be relied on: blue, else orange. The
-    ending of `path` decides the format; without a path the Pillow image is returned.
+    Photographs whose pose can be relied on are blue, others orange. The ending of `path` decides
+    the format; without a path the Pillow image is returned.
     """
+    placed = [(one.name, one.pose, bool(one)) for one in found if one.pose is not None]
+    title = f"{len(placed):,} of {count(len(found), 'photograph')} found in {scene.name}"
     own = [image.pose for image in scene.images]
     poses = [*own, *(pose for _, pose, _ in placed)]
     # Most cameras move and look horizontally: down is across their places and axes, and to the
