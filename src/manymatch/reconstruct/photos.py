@@ -131,8 +131,10 @@ def _take_frames(
     if done.exists():
         if done.read_text(encoding="utf-8") == stamp:
             return
-        holds = f"{str(frames)!r} holds the frames of another video or most_frames"
-        raise ValueError(f"out must be a new folder or one of the same run, but {holds}")
+        raise ValueError(
+            f"out must be a new folder or one of the same run, but {str(frames)!r} holds the "
+            "frames of another video, or of other --most-frames; choose another --out"
+        )
     make_folder(frames)
     for old in frames.glob("*.jpg"):
         old.unlink()
