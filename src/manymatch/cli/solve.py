@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from manymatch._validate import choice, count
-from manymatch.cli import flags
-from manymatch.cli.console import Json, check_file, deliver, print_plain
+from manymatch.cli import console, flags
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.estimate.many import PROBLEMS
+from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.estimate.words import NOTHING, estimate_sentences
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import load_graph, write_matches_npz
@@ -45,7 +45,7 @@ _FILES = {"json": "result.json", "npz": "matches.npz"}
 _MODELS = ("homography", "fundamental", "transform", "scale")
 
 
-@flags.setting_flags(Options)
+@flags.setting_flags(Options, passed={estimate_relative_pose: "shared_focal"})
 def run(
     graph: Annotated[
         Path,
@@ -58,18 +58,18 @@ def run(
         "For a relative pose: fx,fy,cx,cy or MODEL,width,height,params... or a .txt or .json file; "
         "unknown,width,height if the focal length is to be found.",
     ] = None,
-    camera1: flags.Camera1 = None,
+    camera1: Annotated[str | None, "The second camera, likewise."] = None,
     camera: Annotated[str | None, "For an absolute pose: the camera, likewise."] = None,
     threshold: Annotated[
         float | None, "For a rigid transform or a similarity, in the unit of the points."
     ] = None,
-    shared_focal: flags.SharedFocal = None,
     model: Annotated[str | None, f"For a homography: {' or '.join(PLANAR_MODELS)}."] = None,
     max_edges: Annotated[int | None, "Use only that many candidates, best first."] = None,
     out: Annotated[Path | None, "Folder for result.json and matches.npz."] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
     *,
     settings: dict[str, Any],
+    passed: dict[str, Any],
 ) -> None:
     """Estimate a pose, a matrix or a transform from candidates of your own.
 
@@ -78,14 +78,14 @@ def run(
     """
     choice(problem, "--problem", PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
-    check_file(graph, "graph", "a file of candidates")
+    console.check_file(graph, "graph", "a file of candidates")
     candidates = load_graph(graph)
     given = {
         "camera0": camera0,
         "camera1": camera1,
         "camera": camera,
         "threshold": threshold,
-        "shared-focal": shared_focal,
+        "shared-focal": passed["shared_focal"],
         "model": model,
     }
     arguments, keywords = _arguments(problem, given)
@@ -137,12 +137,14 @@ def run(
 
     def show(written: dict[str, Path]) -> None:
         for line in estimate_sentences(estimate, candidates, confidence):
-            print_plain(line)
-        print_plain(f"{count(estimate.iterations, 'sample')} in {estimate.timing['total']:.3f} s.")
+            console.print_plain(line)
+        console.print_plain(
+            f"{count(estimate.iterations, 'sample')} in {estimate.timing['total']:.3f} s."
+        )
         if written:
-            print_plain(f"Written: {', '.join(map(str, written.values()))}")
+            console.print_plain(f"Written: {', '.join(map(str, written.values()))}")
 
-    deliver(write, show, record if as_json else None, success=success)
+    console.deliver(write, show, record if as_json else None, success=success)
 
 
 def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
