@@ -122,7 +122,16 @@ def fill(
     state = load_state(source, model.entry)
     state = renamed(state if convert is None else convert(state), model)
     own = module.state_dict()
-    return load_strictly(module, {name: own[name] for name in model.constants} | state, model.name)
+    state = {name: own[name] for name in model.constants} | state
+    check_keys(
+        model.name,
+        total=len(own),
+        missing=own.keys() - state.keys(),
+        unexpected=state.keys() - own.keys(),
+        mismatched=(k for k in own.keys() & state.keys() if own[k].shape != state[k].shape),
+    )
+    module.load_state_dict(state, strict=True)
+    return freeze(module)
 
 
 def renamed(state: State, model: Model) -> State:
@@ -283,7 +292,6 @@ class DownloadError(Exception):
 def _download(model: Model) -> Path:
     try:
         import huggingface_hub
-        from huggingface_hub import errors
     except ModuleNotFoundError:
         raise DownloadError("huggingface_hub is not installed") from None
     if model.hub_id is None:
@@ -293,28 +301,15 @@ def _download(model: Model) -> Path:
         return download(model.url, path, model.sha256.get(path.name, ""))
     pinned = {"repo_id": model.hub_id, "revision": model.revision}
     limits = {"allow_patterns": list(_HUB_FILES), "etag_timeout": _TIMEOUT_S}
-    known = {
-        errors.GatedRepoError: "the hub wants the licence accepted first",
-        errors.RevisionNotFoundError: f"the hub has no revision {model.revision}",
-        errors.RepositoryNotFoundError: "the hub has no such repository, or wants a login",
-    }
     try:
         # Ask for the repository first, as the library repeats failing downloads for minutes.
         huggingface_hub.HfApi().model_info(**pinned, timeout=_TIMEOUT_S)
         folder = Path(huggingface_hub.snapshot_download(**pinned, **limits))
     except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
-        reasons = (reason for kind, reason in known.items() if isinstance(error, kind))
-        raise DownloadError(next(reasons, first_line(error))) from None
-    files = weight_files(folder)
-    if not files:
+        raise DownloadError(first_line(error)) from None
+    if not weight_files(folder):
         raise DownloadError("the hub has no .safetensors file of it")
-    try:
-        _check_hash(model, folder, _HUB)
-    except WeightsError as error:
-        for file in files:
-            file.resolve().unlink(missing_ok=True)
-            file.unlink(missing_ok=True)
-        raise DownloadError(f"{error}; nothing is kept") from None
+    _check_hash(model, folder, _HUB)
     return folder
 
 
@@ -455,20 +450,6 @@ def _unreadable(path: Path, reason: str, cause: object = None) -> WeightsError:
     return (MissingWeightsError if missing else WeightsError)(
         f"weights must be a {kinds} or {SUFFIXES[-1]} file of tensors, got {str(path)!r} ({reason})"
     )
-
-
-def load_strictly(module: torch.nn.Module, state: State, name: str) -> torch.nn.Module:
-    """Copy a state with the same keys and shapes into a module, and freeze that."""
-    own = module.state_dict()
-    check_keys(
-        name,
-        total=len(own),
-        missing=own.keys() - state.keys(),
-        unexpected=state.keys() - own.keys(),
-        mismatched=(k for k in own.keys() & state.keys() if own[k].shape != state[k].shape),
-    )
-    module.load_state_dict(state, strict=True)
-    return freeze(module)
 
 
 def check_keys(name: str, *, total: int, missing: Keys, unexpected: Keys, mismatched: Keys) -> None:
