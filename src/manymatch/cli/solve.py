@@ -25,20 +25,15 @@ EXAMPLE = (
 )
 HINT = "two images are matched by: manymatch match IMAGE0 IMAGE1"
 
-# By problem: its noun with an article, and what maps to what, for result.json.
-_KINDS = {
-    "relative": ("a relative pose", CONVENTION),
-    "homography": ("a homography", "x1 ~ homography @ x0 in pixels; homography[2][2] is 1"),
-    "fundamental": ("a fundamental matrix", "x1 @ fundamental @ x0 = 0 in pixels; its norm is 1"),
-    "absolute": (
-        "an absolute pose",
-        "x = R @ X + t maps coordinates of the map to those of the camera",
-    ),
-    "rigid": ("a rigid transform", "x1 = transform @ x0 in homogeneous coordinates"),
-    "similarity": (
-        "a similarity",
-        "x1 = transform @ x0 in homogeneous coordinates; scale is that of its 3x3 part",
-    ),
+# What maps to what, for result.json.
+_CLOUDS = "x1 = transform @ x0 in homogeneous coordinates"
+_CONVENTIONS = {
+    "relative": CONVENTION,
+    "homography": "x1 ~ homography @ x0 in pixels; homography[2][2] is 1",
+    "fundamental": "x1 @ fundamental @ x0 = 0 in pixels; its norm is 1",
+    "absolute": "x = R @ X + t maps coordinates of the map to those of the camera",
+    "rigid": _CLOUDS,
+    "similarity": f"{_CLOUDS}; scale is that of its 3x3 part",
 }
 _MODELS = ("homography", "fundamental", "transform", "scale")
 
@@ -104,13 +99,11 @@ def run(
         "options": config.options.to_dict(),
         "cameras": [camera.to_dict() for camera in getattr(estimate, "cameras", ())],
     }
-    convention = _KINDS[problem][1]
     record = {"pose": None, **estimate.to_dict(), **how, "confidence": confidence.to_dict()}
 
     def write() -> dict[str, Path]:
-        return (
-            {} if out is None else save_result(out, {**record, "convention": convention}, matches)
-        )
+        whole = {**record, "convention": _CONVENTIONS[problem]}
+        return {} if out is None else save_result(out, whole, matches)
 
     def matches(place: Path) -> dict[str, Path]:
         # A file of matches has arrays for relative poses; other models are part of `config`.
@@ -146,7 +139,7 @@ def run(
 
 def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Read the arguments and keywords of a problem, and refuse those of other problems."""
-    noun, wanted = _KINDS[problem][0], PROBLEMS[problem].arguments
+    wanted = PROBLEMS[problem].arguments
     keywords = {"relative": "shared-focal", "homography": "model"}.get(problem, "")
     if "camera" in wanted and given["camera"] is None:
         given = {**given, "camera": given["camera0"], "camera0": None}
@@ -154,7 +147,7 @@ def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str
         choice(given["model"], "--model", PLANAR_MODELS)
     for name, value in given.items():
         if value is not None and name not in (*wanted, keywords):
-            raise ValueError(f"--{name} must be left out for {noun}, got {value!r}")
+            raise ValueError(f"--{name} must be left out for --problem {problem}, got {value!r}")
     for name in wanted:
         if given[name] is None:
             how = "as fx,fy,cx,cy, unknown,width,height or a file"
@@ -162,7 +155,7 @@ def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str
                 how = "in the unit of the points"
             elif problem == "relative":
                 how += "; --problem homography and fundamental need no cameras"
-            raise ValueError(f"--{name} must be given for {noun}, {how}")
+            raise ValueError(f"--{name} must be given for --problem {problem}, {how}")
     read = [
         parse_camera(given[name], name) if isinstance(given[name], str) else given[name]
         for name in wanted

@@ -290,24 +290,14 @@ class Extractor:
     def _basis(
         self, backbone: Backbone, layer: int, config: FeatureConfig, dense: FeatureMap
     ) -> PositionalBasis:
-        """Basis for one input size: from memory, else from the cache, else from the probe."""
+        """Basis for one input size: from memory, else from the probe."""
         key = (dense.input_size, dense.grid, layer, config)
-        if key in self._bases:
-            return self._bases[key]
-        seen = {"layer": layer, "grid": dense.grid, "input_size": dense.input_size}
-        disk = {"kind": "basis", **seen, **self._model_key(config)}
-        kept: Any = None if self.cache is None else self.cache.read(disk)
-        if kept is not None:
-            basis = PositionalBasis(**kept)
-        else:
-            probe = {"probe": config.probe, "norm": config.norm}
-            basis = positional_bases({layer: dense}, backbone, **probe)[layer]  # type: ignore[arg-type]
-            if self.cache is not None:
-                self.cache.write(disk, vars(basis))
-        while len(self._bases) >= _BASES_KEPT:
-            self._bases.pop(next(iter(self._bases)))
-        self._bases[key] = basis
-        return basis
+        if key not in self._bases:
+            while len(self._bases) >= _BASES_KEPT:
+                self._bases.pop(next(iter(self._bases)))
+            probe: dict[str, Any] = {"probe": config.probe, "norm": config.norm}
+            self._bases[key] = positional_bases({layer: dense}, backbone, **probe)[layer]
+        return self._bases[key]
 
     @functools.cached_property
     def _hashes(self) -> dict[str, str]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from manymatch._validate import require
 from manymatch.features.device import require_torch, works_now
 from manymatch.features.registry import Model, models
-from manymatch.io.files import MissingFileError, as_path, open_regular, read_json
+from manymatch.io.files import MissingFileError, as_path, read_json
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +70,11 @@ def find_weights(
     if isinstance(weights, str) and weights == RANDOM:
         return RANDOM
     if weights is not None:
-        return _explicit(weights)
+        path = as_path(weights, "weights").expanduser()
+        if not path.exists():
+            want = 'an existing file or folder or "random"'
+            raise MissingWeightsError(f"weights must be {want}, got {str(path)!r}")
+        return path
     found = whereabouts(model)
     if found is not None:
         _check_hash(model, *found)
@@ -178,21 +182,6 @@ def fetch_command(model: Model) -> str:
     if model.url is not None:
         return f"curl -L --create-dirs -o {_torch_cache(model.url)} {model.url}"
     return ""
-
-
-def _explicit(weights: object) -> Path:
-    path = as_path(weights, "weights").expanduser()
-    want = ""
-    if not path.exists():
-        want = 'an existing file or folder or "random"'
-    elif path.is_dir() and not weight_files(path):
-        want = "a folder with a file of tensors (there is none)"
-    elif path.is_file() and path.suffix.lower() not in SUFFIXES:
-        want = f"a folder or a file that ends in {', '.join(SUFFIXES)}"
-    if want:
-        kind = WeightsError if path.exists() else MissingWeightsError
-        raise kind(f"weights must be {want}, got {str(path)!r}")
-    return path
 
 
 def _places(model: Model) -> Iterator[tuple[str, str, list[Path]]]:
@@ -391,11 +380,8 @@ def _read_file(file: Path, key: str | None) -> State:
     torch = require_torch()
     if file.suffix.lower() not in SUFFIXES:
         raise _unreadable(file, "its name does not end so")
-    try:
-        # Refuses missing files, and devices and FIFOs, which might never end.
-        open_regular(file).close()
-    except ValueError as error:
-        raise _unreadable(file, str(error), error) from error
+    if not file.is_file():
+        raise _unreadable(file, "there is no such file")
     try:
         if file.suffix.lower() == SUFFIXES[0]:
             library = require("safetensors.torch", "reading .safetensors files", "features")
@@ -444,10 +430,9 @@ def _load(torch: Any, file: Path, key: str | None, *, mapped: bool) -> Any:
     return content[key]
 
 
-def _unreadable(path: Path, reason: str, cause: object = None) -> WeightsError:
+def _unreadable(path: Path, reason: str) -> WeightsError:
     kinds = ", ".join(SUFFIXES[:-1])
-    missing = isinstance(cause, FileNotFoundError)
-    return (MissingWeightsError if missing else WeightsError)(
+    return (WeightsError if path.exists() else MissingWeightsError)(
         f"weights must be a {kinds} or {SUFFIXES[-1]} file of tensors, got {str(path)!r} ({reason})"
     )
 

@@ -148,7 +148,11 @@ REFUSED = {
         T.Siglip2VisionConfig(**SMALL, intermediate_size=64),
         "missing 2 required positional arguments: 'pixel_attention_mask' and 'spatial_shapes'",
     ),
-    "bert": (T.BertModel, T.BertConfig(**SMALL, intermediate_size=64), "unexpected keyword argument 'pixel_values'|patch_size"),
+    "bert": (
+        T.BertModel,
+        T.BertConfig(**SMALL, intermediate_size=64),
+        "unexpected keyword argument 'pixel_values'|patch_size",
+    ),
 }
 
 
