@@ -122,10 +122,7 @@ def test_the_cache_returns_the_same_bits_and_saves_the_work(image, tmp_path):
     other = np.array(image)
     other[0, 0, 0] ^= 1
     again.extract(other)
-    assert again.backbone.calls == 2  # the image and the probe
-    other[0, 0, 0] ^= 2
-    again.extract(other)
-    assert again.backbone.calls == 3  # the basis is kept in memory
+    assert again.backbone.calls == 1  # the basis was found
 
 
 CHANGES = {"max_keypoints": 299, "layer": 3, "norm": False, "debias": 1, "longest": 241}

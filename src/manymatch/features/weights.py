@@ -296,9 +296,15 @@ def _download(model: Model) -> Path:
         folder = Path(huggingface_hub.snapshot_download(**pinned, **limits))
     except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
         raise DownloadError(first_line(error)) from None
-    if not weight_files(folder):
+    files = weight_files(folder)
+    if not files:
         raise DownloadError("the hub has no .safetensors file of it")
-    _check_hash(model, folder, _HUB)
+    try:
+        _check_hash(model, folder, _HUB)
+    except WeightsError:
+        for file in files:
+            file.resolve().unlink()
+        raise
     return folder
 
 
