@@ -14,10 +14,11 @@ from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.estimate.words import NOTHING, estimate_sentences
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import load_graph, write_matches_npz
-from manymatch.io.files import output_folder
+from manymatch.io.files import output_folder, whole_files, write_text
+from manymatch.io.matches import to_json
 from manymatch.matcher.cameras import parse_camera
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.match_result import CONVENTION, other_poses, save_result
+from manymatch.matcher.match_result import CONVENTION, earlier_result, other_poses
 from manymatch.options import Options
 
 EXAMPLE = (
@@ -102,28 +103,33 @@ def run(
     record = {"pose": None, **estimate.to_dict(), **how, "confidence": confidence.to_dict()}
 
     def write() -> dict[str, Path]:
-        whole = {**record, "convention": _CONVENTIONS[problem]}
-        return {} if out is None else save_result(out, whole, matches)
-
-    def matches(place: Path) -> dict[str, Path]:
-        # A file of matches has arrays for relative poses; other models are part of `config`.
-        own = {name: record[name] for name in _MODELS if name in record}
-        inliers = candidates.edges[estimate.inliers]
-        write_matches_npz(
-            place / "matches.npz",
-            candidates.points0,
-            candidates.points1,
-            estimate.matches,
-            confidence=estimate.match_probability,
-            pose=estimate.model if isinstance(estimate.model, RelativePose) else None,
-            inliers=inliers,
-            config={**how, **own, **({"pose": record["pose"]} if problem == "absolute" else {})},
-            alternatives=other_poses(estimate),
-            source=candidates.source_of(estimate.matches),
-            inlier_source=candidates.source_of(inliers),
-            source_names=candidates.source_names,
-        )
-        return {"npz": place / "matches.npz"}
+        if out is None:
+            return {}
+        files = {"json": "result.json", "npz": "matches.npz"}
+        with whole_files(out, earlier_result(out)[1]) as place:
+            extra = {"convention": _CONVENTIONS[problem], "files": list(files.values())}
+            text = to_json({**record, **extra}, "result", indent=2)
+            write_text(place / files["json"], f"{text}\n")
+            # A file of matches has arrays for relative poses; other models are part of `config`.
+            own = {name: record[name] for name in _MODELS if name in record}
+            if problem == "absolute":
+                own["pose"] = record["pose"]
+            inliers = candidates.edges[estimate.inliers]
+            write_matches_npz(
+                place / files["npz"],
+                candidates.points0,
+                candidates.points1,
+                estimate.matches,
+                confidence=estimate.match_probability,
+                pose=estimate.model if isinstance(estimate.model, RelativePose) else None,
+                inliers=inliers,
+                config={**how, **own},
+                alternatives=other_poses(estimate),
+                source=candidates.source_of(estimate.matches),
+                inlier_source=candidates.source_of(inliers),
+                source_names=candidates.source_names,
+            )
+        return {name: out / file for name, file in files.items()}
 
     def show(written: dict[str, Path]) -> None:
         for line in estimate_sentences(estimate, candidates, confidence):

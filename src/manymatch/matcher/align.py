@@ -18,9 +18,11 @@ from manymatch.estimate.homography import (
     PlanarModel,
     estimate_homography,
 )
+from manymatch.io.files import output_folder, whole_files, write_text, write_whole
 from manymatch.io.image import load_image, require_pillow
+from manymatch.io.matches import to_json
 from manymatch.matcher.config import PRESETS
-from manymatch.matcher.match_result import PairResult, save_result
+from manymatch.matcher.match_result import PairResult
 from manymatch.matcher.matcher import Matcher, Stopwatch, image_names
 
 #: Threshold of the transfer error unless another is given, in pixels of the resized image.
@@ -94,11 +96,16 @@ class Alignment(PairResult):
         """Return everything but the images as plain values for JSON."""
         return {
             "convention": _CONVENTION,
-            "homography": None,
-            **super().to_dict(),
             "model": self.model,
+            "images": list(self.names),
             "sizes": [list(image.shape[1::-1]) for image in self.images],
+            "homography": None,
+            **self.answer.to_dict(),
             "covered": self.covered() if self.success else None,
+            "confidence": self.confidence.to_dict(),
+            "notes": list(self.notes),
+            "timing_s": dict(self.timing),
+            "config": self.config.to_dict(),
         }
 
     def save(self, folder: str | os.PathLike[str], command: str | None = None) -> dict[str, Path]:
@@ -106,16 +113,16 @@ class Alignment(PairResult):
 
         Without a homography only the first.
         """
-
-        def write(place: Path) -> dict[str, Path]:
-            if not self.success:
-                return {}
-            files = {name: place / FILES[name] for name in ("warped", "overlay")}
-            require_pillow().fromarray(self.warped()).save(files["warped"])
-            self.report(files["overlay"], command)
-            return files
-
-        return save_result(folder, self.to_dict(), write, FILES["json"], FILES.values())
+        place = output_folder(folder, "folder")
+        files = dict(FILES) if self.success else {"json": FILES["json"]}
+        with whole_files(place, FILES.values()) as temporary:
+            if self.success:
+                picture = require_pillow().fromarray(self.warped())
+                write_whole(temporary / FILES["warped"], lambda file: picture.save(file, "PNG"))
+                self.report(temporary / FILES["overlay"], command)
+            record = to_json({**self.to_dict(), "files": list(files.values())}, "result", indent=2)
+            write_text(temporary / FILES["json"], f"{record}\n")
+        return {name: place / file for name, file in files.items()}
 
 
 def align(

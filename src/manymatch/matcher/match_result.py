@@ -144,21 +144,6 @@ class PairResult:
     def _own_lines(self) -> list[str]:
         return []
 
-    def provenance(self) -> dict[str, Any]:
-        """Return the configuration with versions, as every output records it."""
-        return provenance_of(self.config)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything but the arrays, ready for JSON."""
-        return {
-            "images": list(self.names),
-            **self.answer.to_dict(),
-            "confidence": self.confidence.to_dict(),
-            "notes": list(self.notes),
-            "timing_s": dict(self.timing),
-            "config": self.provenance(),
-        }
-
 
 @dataclasses.dataclass(eq=False, kw_only=True, repr=False)
 class MatchResult(PairResult):
@@ -306,9 +291,10 @@ class MatchResult(PairResult):
         If the folder or a format cannot be written, an error says so before anything is written.
         """
         chosen = check_formats(formats, self.names, "names of images")
-
-        def write(place: Path) -> dict[str, Path]:
-            written = {"config": place / "config.toml"}
+        root = output_folder(folder, "folder")
+        record = {"pose": None, "convention": CONVENTION, **self.to_dict()}
+        with whole_files(root, earlier_result(root)[1]) as place:
+            written = {"json": place / _RESULT, "config": place / "config.toml"}
             self.config.save(written["config"])
             for form in chosen:
                 written.update(self._save_matches(place, form))
@@ -318,9 +304,10 @@ class MatchResult(PairResult):
             if report:
                 written["report"] = place / "report.html"
                 self.report(written["report"], command=command, true_pose=true_pose)
-            return written
-
-        return save_result(folder, {"convention": CONVENTION, **self.to_dict()}, write)
+            names = {name: path.relative_to(place) for name, path in written.items()}
+            record["files"] = [path.as_posix() for path in names.values()]
+            write_text(written["json"], to_json(record, "result", indent=2) + "\n")
+        return {name: root / path for name, path in names.items()}
 
     def _save_matches(self, root: Path, form: str) -> dict[str, Path]:
         pair = self.pair_matches()
@@ -355,12 +342,16 @@ class MatchResult(PairResult):
 
     def provenance(self) -> dict[str, Any]:
         """Return the configuration with versions and cameras, as every output records it."""
-        cameras = [camera.to_dict() for camera in (self.camera0, self.camera1)]
-        record = {**super().provenance(), "cameras": cameras}
+        priors: dict[str, Any] = {}
         if self.camera_priors is not None:
-            record["camera_priors"] = [camera.to_dict() for camera in self.camera_priors]
-            record["shared_focal"] = self.shared_focal
-        return {**record, "orientations": list(self.orientations)}
+            priors["camera_priors"] = [camera.to_dict() for camera in self.camera_priors]
+            priors["shared_focal"] = self.shared_focal
+        return {
+            **provenance_of(self.config),
+            "cameras": [self.camera0.to_dict(), self.camera1.to_dict()],
+            **priors,
+            "orientations": list(self.orientations),
+        }
 
     def _by_source(self) -> dict[str, dict[str, Any]]:
         """Return the counts of every source up to its matches; empty if there is one source."""
@@ -371,12 +362,16 @@ class MatchResult(PairResult):
         """Return everything but the arrays, ready for JSON."""
         rank_one, sources = self.rank_one, self._by_source()
         return {
-            "pose": None,
-            **super().to_dict(),
+            "images": list(self.names),
             "sizes": [list(self.size0), list(self.size1)],
+            **self.answer.to_dict(),
             "counts": dict(self.counts),
             **({"sources": sources} if sources else {}),
+            "confidence": self.confidence.to_dict(),
+            "notes": list(self.notes),
             "rank_one": None if rank_one is None else rank_one.estimate.to_dict(),
+            "timing_s": dict(self.timing),
+            "config": self.provenance(),
         }
 
 
@@ -404,27 +399,6 @@ def check_formats(
         for name in names:
             check(name, argument)
     return chosen
-
-
-def save_result(
-    folder: object,
-    record: dict[str, Any],
-    write: Callable[[Path], dict[str, Path]],
-    name: str = _RESULT,
-    replaced: Iterable[str] | None = None,
-) -> dict[str, Path]:
-    """Write files into a folder, and a record that names them; return the files.
-
-    `write` gets a temporary folder. When all is written, the files take the place of those that
-    are `replaced`, by default those of an earlier result.
-    """
-    root = output_folder(folder, "folder")
-    with whole_files(root, earlier_result(root)[1] if replaced is None else replaced) as place:
-        written = {"json": place / name, **write(place)}
-        names = {kind: path.relative_to(place) for kind, path in written.items()}
-        whole = {**record, "files": [path.as_posix() for path in names.values()]}
-        write_text(written["json"], to_json(whole, "result", indent=2) + "\n")
-    return {kind: root / path for kind, path in names.items()}
 
 
 def earlier_result(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
