@@ -213,7 +213,7 @@ def test_names_that_are_not_unicode_can_be_written(tmp_path, parts):
     [
         ([1], 4, "All 4 images are in one model, with 400 points."),
         ([1], 7, "4 of 7 images are in one model, with 400 points."),
-        ([0, 1], 7, "6 of 7 images are in 2 separate models, of 4 and 2 images, with 450 points."),
+        ([0, 1], 7, "6 of 7 images are in 2 separate models, with 450 points."),
         ([], 7, "There is no model: none of 7 images could be placed."),
     ],
 )

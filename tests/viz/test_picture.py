@@ -213,7 +213,9 @@ def test_kept_panel_shows_chosen_and_refused_candidates(scene, estimate):
         assert int(text.get_text()) in {
             rank_of[i, j] for j in ends for i in shown if (i, j) in rank_of
         }
-    assert f"Drawn with their ranks for 4 of the {len(beyond)} keypoints" in said(figure)
+    assert f"ranks for 4 keypoints, 4 of the {len(beyond)} whose match is beyond rank one." in said(
+        figure
+    )
     assert f"{len(beyond)} of them" in said(figure)
     assert f"{len(beyond)} of them" in words.chosen_text(
         estimate, graph, np.array([tuple(edge) in chosen for edge in graph.edges.tolist()])
@@ -234,7 +236,7 @@ def test_matches_far_from_their_first_choice_come_first():
     assert "for the 2 keypoints whose" in drawing._telling(graph, states, 2)[1]
     many = drawing._telling(graph, states, 3)
     assert sorted(many[0].tolist()) == [0, 1, 2]
-    assert "for the 2 keypoints whose match is beyond rank one and 1 other." in many[1]
+    assert "for 3 keypoints, 2 of the 2 whose match is beyond rank one." in many[1]
     assert shown.tolist() in ([0], [1])
 
 

@@ -154,10 +154,7 @@ def _headline(models: Sequence[PageModel], placed: int, number: int, total: int)
     if not models:
         return f"There is no model: none of {count(number, 'image')} could be placed."
     part = f"All {number:,}" if placed == number else f"{placed:,} of {number:,}"
-    where = "one model"
-    if len(models) > 1:
-        sizes = [f"{len(model.cameras):,}" for model in models]
-        where = f"{len(models)} separate models, of {', '.join(sizes[:-1])} and {sizes[-1]} images"
+    where = "one model" if len(models) == 1 else f"{len(models)} separate models"
     return f"{part} images are in {where}, with {total:,} points."
 
 
