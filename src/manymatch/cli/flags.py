@@ -79,7 +79,8 @@ def argument(function: Callable[..., Any], name: str) -> tuple[Any, Any]:
     text = " ".join(entry["help"].replace("`", "").split())
     text = text.replace("Matcher.match", "manymatch match")
     if (names := re.search("{(.*)}", entry["type"])) is not None:
-        text += " One of " + names[1].replace('"', "") + "."
+        some = "Some, by commas or repeated, of" if kind == list[str] else "One of"
+        text += f" {some} " + names[1].replace('"', "") + "."
     flag = "--" + name.replace("_", "-")
     default = inspect.signature(function).parameters[name].default
     if kind is bool and default is not False:
