@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from manymatch.matcher.match_result import MatchResult
 
 _QUALITIES = (84, 76, 68, 58, 46, 34)
-# Height of the frame in a notebook, and what the choice among several poses adds to it.
-_FRAME_PX, _CHOICE_PX = 570, 120
+# Height that the choice among several poses adds to the frame in a notebook.
+_CHOICE_PX = 120
 _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
 _KINDS = {**dict.fromkeys(words.RELIABLE, "good"), **dict.fromkeys(words.NOTHING, "bad")}
 # Kind of any other verdict, and of an error between the two limits.
@@ -127,12 +127,20 @@ def notebook_view(result: MatchResult) -> str:
     stage = _stage(result, poses, _NOTEBOOK)
     page = rendered("report", **stage, embedded=True, error_deg=None, notes=())
     heading = stage["title"].encode("utf-8", "replace").decode("utf-8")
-    height = _FRAME_PX + (_CHOICE_PX if len(poses) > 1 else 0)
+    height = _frame_height(*stage["aspects"]) + (_CHOICE_PX if len(poses) > 1 else 0)
     return (
         f'<iframe title="{html.escape(heading)}" sandbox="allow-scripts" '
         f'style="display:block;width:100%;height:{height}px;border:0" '
         f'srcdoc="{html.escape(page)}"></iframe>'
     )
+
+
+def _frame_height(aspect0: float, aspect1: float) -> int:
+    """Return the height in pixels for images that are 700 wide, as the script lays them out."""
+    beside, stacked = aspect0 + aspect1, 1.0 / (1.0 / aspect0 + 1.0 / aspect1)
+    heights = [min(700.0 / aspect, 380.0) for aspect in (beside, stacked)]
+    larger = heights[0] ** 2 * beside >= heights[1] ** 2 * stacked
+    return 190 + round(max(heights[0] if larger else heights[1], 280.0))
 
 
 def _poses(result: MatchResult, size: _Size) -> list[RelativePoseEstimate]:
