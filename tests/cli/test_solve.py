@@ -269,23 +269,31 @@ def test_solve_equals_the_library_on_arrays(tmp_path, problem):
 def test_flag_of_another_problem_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", points0=CLOUD, points1=CLOUD, edges=np.zeros((1, 2), int))
     for problem, flags, message in (
-        ("rigid", (), "--threshold must be given for a rigid transform, in the unit"),
+        ("rigid", (), "--threshold must be given for --problem rigid, in the unit"),
         (
             "rigid",
             ("--threshold", 1, "--camera0", CAMERA),
-            "--camera0 must be left out for a rigid",
+            "--camera0 must be left out for --problem rigid",
         ),
         ("similarity", ("--threshold", 0), "threshold must be"),
-        ("fundamental", ("--model", "affine"), "--model must be left out for a fundamental"),
-        ("fundamental", ("--camera0", CAMERA), "--camera0 must be left out for a fundamental"),
+        (
+            "fundamental",
+            ("--model", "affine"),
+            "--model must be left out for",
+        ),
+        (
+            "fundamental",
+            ("--camera0", CAMERA),
+            "--camera0 must be left out for",
+        ),
         ("homography", ("--shared-focal",), "--shared-focal must be left out"),
         ("homography", ("--model", "rigid"), "--model must be"),
-        ("homography", ("--threshold", 1), "--threshold must be left out for a homography"),
+        ("homography", ("--threshold", 1), "--threshold must be left out for --problem homography"),
         ("homography", (), "graph must have pixels (N, 2) as points0 here"),
-        ("relative", ("--camera", CAMERA), "--camera must be left out for a relative pose"),
-        ("relative", ("--camera0", CAMERA), "--camera1 must be given for a relative pose"),
-        ("absolute", (), "--camera must be given for an absolute pose, as fx,fy,cx,cy"),
-        ("absolute", ("--camera1", CAMERA), "--camera1 must be left out for an absolute pose"),
+        ("relative", ("--camera", CAMERA), "--camera must be left out for --problem relative"),
+        ("relative", ("--camera0", CAMERA), "--camera1 must be given for --problem relative"),
+        ("absolute", (), "--camera must be given for --problem absolute, as fx,fy,cx,cy"),
+        ("absolute", ("--camera1", CAMERA), "--camera1 must be left out for --problem absolute"),
     ):
         command = ("solve", tmp_path / "a.npz", "--problem", problem, *flags)
         assert message in one_sentence(run(*command), 2)

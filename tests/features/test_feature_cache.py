@@ -26,8 +26,7 @@ def test_what_was_written_comes_back(tmp_path):
     for name, array in ARRAYS.items():
         assert np.array_equal(back[name], array)
         assert back[name].dtype == array.dtype
-    assert len(cache) == 1
-    assert "1 entry" in repr(cache)
+    assert len(list(cache.folder.glob("??/*.npz"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_processes_share_a_folder(tmp_path):
     for worker in workers:
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    assert len(FeatureCache(tmp_path)) == 20
+    assert len(list(tmp_path.glob("??/*.npz"))) == 20
     assert not list(tmp_path.glob("**/.*.tmp"))
 
 

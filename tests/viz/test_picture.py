@@ -213,7 +213,9 @@ def test_kept_panel_shows_chosen_and_refused_candidates(scene, estimate):
         assert int(text.get_text()) in {
             rank_of[i, j] for j in ends for i in shown if (i, j) in rank_of
         }
-    assert f"Drawn with their ranks for 4 of the {len(beyond)} keypoints" in said(figure)
+    assert f"ranks for 4 keypoints, 4 of the {len(beyond)} whose match is beyond rank one." in said(
+        figure
+    )
     assert f"{len(beyond)} of them" in said(figure)
     assert f"{len(beyond)} of them" in words.chosen_text(
         estimate, graph, np.array([tuple(edge) in chosen for edge in graph.edges.tolist()])
@@ -230,11 +232,10 @@ def test_matches_far_from_their_first_choice_come_first():
     graph = AssociationGraph(points0, points1, edges, rank=[1, 1, 1, 2, 2])
     states = np.array([0, 0, 2, 2, 2])
     shown, text = drawing._telling(graph, states, 1)
-    assert "1 of the 2 keypoints" in text
-    assert "for the 2 keypoints whose" in drawing._telling(graph, states, 2)[1]
+    assert "for 1 keypoint, 1 of the 2 whose match is beyond rank one." in text
     many = drawing._telling(graph, states, 3)
     assert sorted(many[0].tolist()) == [0, 1, 2]
-    assert "for the 2 keypoints whose match is beyond rank one and 1 other." in many[1]
+    assert "for 3 keypoints, 2 of the 2 whose match is beyond rank one." in many[1]
     assert shown.tolist() in ([0], [1])
 
 

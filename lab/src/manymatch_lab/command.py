@@ -20,14 +20,13 @@ from manymatch.cli.console import (
     print_plain,
     working,
 )
-from manymatch.cli.flags import Limit, Workers
 from manymatch.io.files import output_folder
 from manymatch.viz import require_matplotlib
 from manymatch_lab.datasets.navi_split import make_navi_split
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report, report_of
 from manymatch_lab.evaluate.protocol import PAPER, PAPER_NAME, checked_protocol
 from manymatch_lab.evaluate.tables import show_table
-from manymatch_lab.flags import Flag, Root, Seeds, Sets, bind, signature_of
+from manymatch_lab.flags import Flag, Limit, Root, Seeds, Sets, Workers, bind, signature_of
 
 app = typer.Typer(
     name="manymatch-lab",

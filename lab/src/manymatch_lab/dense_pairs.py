@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 import manymatch
 from manymatch.batch.parts import num_pairs
-from manymatch.cli.flags import Limit
 from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
 from manymatch.features.device import (
     PRECISIONS,
@@ -45,7 +44,7 @@ from manymatch_lab.evaluate.inputs import open_datasets
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.records import Records, run_pairs
 from manymatch_lab.evaluate.tables import Table
-from manymatch_lab.flags import Root, whole_numbers
+from manymatch_lab.flags import Limit, Root, whole_numbers
 from manymatch_lab.measures.recall import TAUS_CM, PatchTruth, RecallCurve, macro_mean
 from manymatch_lab.pose_runs import RunSets
 

@@ -43,6 +43,16 @@ Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets that are given by name only.")
 ]
 Seeds = Annotated[int, typer.Option(help="Repetitions with other seeds.", min=1, metavar="N")]
+_number: dict[str, Any] = {"min": 0, "metavar": "N"}
+Workers = Annotated[int, typer.Option(help="Pairs at the same time; 0: one per core.", **_number)]
+Limit = Annotated[int | None, typer.Option(help="Only the first N pairs.", min=1, metavar="N")]
+MemoryMb = Annotated[int, typer.Option(help="Memory for features, in MB.", **_number)]
+RetryErrors = Annotated[
+    bool, typer.Option("--retry-errors", help="Try pairs again that could not be run.")
+]
+_longest = "Longer edge of image {} at working size, 0 for its own."
+Longest0 = Annotated[int | None, typer.Option(help=_longest.format(0), **_number)]
+Longest1 = Annotated[int | None, typer.Option(help=_longest.format(1), **_number)]
 Precision = Annotated[
     str | None,
     typer.Option(

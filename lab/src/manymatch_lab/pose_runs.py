@@ -12,16 +12,7 @@ import typer
 
 from manymatch import __version__
 from manymatch.batch.outputs import Reason, reasons_sentence
-from manymatch.cli.flags import (
-    Cache,
-    Device,
-    Limit,
-    Longest0,
-    Longest1,
-    Offline,
-    RetryErrors,
-    Workers,
-)
+from manymatch.cli.flags import Cache, Device, Offline
 from manymatch.io.files import safe_name
 from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options
@@ -30,7 +21,17 @@ from manymatch_lab.evaluate.inputs import FileGraphs, GraphReader, open_datasets
 from manymatch_lab.evaluate.protocol import PAPER, differences
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, check_runs, run_set
 from manymatch_lab.evaluate.statistics import THRESHOLDS
-from manymatch_lab.flags import SETS_HELP, SHARED, Precision, Root
+from manymatch_lab.flags import (
+    SETS_HELP,
+    SHARED,
+    Limit,
+    Longest0,
+    Longest1,
+    Precision,
+    RetryErrors,
+    Root,
+    Workers,
+)
 
 #: Results of one set by configuration.
 Results: TypeAlias = Mapping[str, RunResult]

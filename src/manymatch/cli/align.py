@@ -6,26 +6,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from manymatch._validate import choice
-from manymatch.cli import flags
-from manymatch.cli.console import (
-    Json,
-    check_images,
-    command_line,
-    deliver,
-    print_files,
-    print_plain,
-    working,
-)
+from manymatch.cli import console, flags
 from manymatch.cli.match import pair_folder
 from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.io.files import output_folder
 from manymatch.matcher.align import align
+from manymatch.matcher.matcher import Matcher
 
 EXAMPLE = "Example: manymatch align visible.jpg thermal.jpg --model affine --out out/thermal"
 HINT = "two images with a relative pose are matched by: manymatch match IMAGE0 IMAGE1"
 
 
-@flags.setting_flags()
+@flags.setting_flags(passed={Matcher.match: "longest0 longest1"})
 def run(
     image0: Annotated[Path, "The image that stays as it is."],
     image1: Annotated[Path, "The image that is warped onto it."],
@@ -37,11 +29,10 @@ def run(
         "Folder for alignment.json, warped.png and overlay.html; by default out/<image0>_<image1>. "
         "An earlier result in it is replaced.",
     ] = None,
-    longest0: flags.Longest0 = None,
-    longest1: flags.Longest1 = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
     *,
     settings: dict[str, Any],
+    passed: dict[str, Any],
     runtime: dict[str, Any],
 ) -> None:
     """Warp the second image onto the first, by a homography or an affine map.
@@ -55,16 +46,16 @@ def run(
     """
     choice(model, "--model", PLANAR_MODELS)
     folder = output_folder(out or pair_folder(image0, image1), "--out")
-    check_images(image0=image0, image1=image1)
+    console.check_images(image0=image0, image1=image1)
     chosen: Any = model
-    with working("Aligning", quiet=as_json):
-        result = align(
-            image0, image1, chosen, longest0=longest0, longest1=longest1, **settings, **runtime
-        )
+    with console.working("Aligning", quiet=as_json):
+        result = align(image0, image1, chosen, **passed, **settings, **runtime)
 
     def show(written: dict[str, Path]) -> None:
-        print_plain(result)
-        print_files(written)
+        console.print_plain(result)
+        console.print_files(written)
 
     record = result.to_dict() if as_json else None
-    deliver(lambda: result.save(folder, command_line()), show, record, success=result.success)
+    console.deliver(
+        lambda: result.save(folder, console.command_line()), show, record, success=result.success
+    )

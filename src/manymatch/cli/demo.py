@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
-from manymatch._validate import count
-from manymatch.cli import flags
-from manymatch.cli.console import Json, deliver, print_files, print_plain, working
+from manymatch.cli import console, flags
 from manymatch.cli.match import print_comparison
 from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose, pose_error_deg
@@ -24,7 +22,7 @@ _RIGHT_DEG = 5.0
 @flags.setting_flags(only=("method", "seed"))
 def run(
     out: Annotated[Path, "Folder for the photographs, pictures and the report."] = Path("out/demo"),
-    as_json: Json = False,
+    as_json: console.Json = False,
     *,
     settings: dict[str, Any],
     runtime: dict[str, Any],
@@ -42,7 +40,7 @@ def run(
     matcher = Matcher(**settings, **runtime)
     pair = demo_pair(matcher.config.preset)
     true = RelativePose(pair.R, pair.t)  # type: ignore[arg-type] # this pair has its true pose
-    with working("Matching", quiet=as_json):
+    with console.working("Matching", quiet=as_json):
         result = matcher.match(
             pair.path0, pair.path1, pair.camera0, pair.camera1, with_rank_one=True
         )
@@ -52,37 +50,30 @@ def run(
         out.mkdir(parents=True, exist_ok=True)
         photos = (pair.path0, pair.path1)
         copies = {path.name: Path(shutil.copy(path, out)) for path in photos}
-        return copies | _write(result, out, true, errors[1])
+        rank_one: Any = result.rank_one
+        files = {"rank-one": out / "rank_one.png"}
+        title = f"{RANK_ONE}: pose error {errors[1]:.1f}°"
+        drawn = {"graph": rank_one.graph, "estimate": rank_one.estimate, "title": title}
+        result.plot(files["rank-one"], **drawn)
+        command = f"manymatch demo --preset {result.config.preset}"
+        return copies | files | result.save(out, command=command, true_pose=true)
 
     def show(files: dict[str, Path]) -> None:
-        print_plain("Two rendered photographs of a street, whose true pose is known:")
-        print_plain(f"{result}\n")
+        console.print_plain("Two rendered photographs of a street, whose true pose is known:")
+        console.print_plain(f"{result}\n")
         print_comparison(result, errors)
-        print_plain(f"\n{_summary(result, *errors)}")
-        print_files(files)
+        console.print_plain(f"\n{_summary(result, *errors)}")
+        console.print_files(files)
         if files:
-            print_plain("\nNext: open the report, hover a keypoint and see its candidates. Then:")
-            print_plain("  manymatch match your0.jpg your1.jpg --with-rank-one\n  manymatch models")
+            console.print_plain(
+                "\nNext: open the report, hover a keypoint and see its candidates. Then:"
+            )
+            console.print_plain(
+                "  manymatch match your0.jpg your1.jpg --with-rank-one\n  manymatch models"
+            )
 
     record = {"error_deg": errors[0], "rank_one_error_deg": errors[1], **result.to_dict()}
-    deliver(write, show, record if as_json else None, success=result.success)
-
-
-def _write(
-    result: MatchResult, folder: Path, true_pose: RelativePose, rank_one_error: float
-) -> dict[str, Path]:
-    files = {}
-    if result.rank_one is not None:
-        files["rank-one"] = folder / "rank_one.png"
-        result.plot(
-            files["rank-one"],
-            graph=result.rank_one.graph,
-            estimate=result.rank_one.estimate,
-            title=f"{RANK_ONE}: pose error {rank_one_error:.1f}°",
-        )
-    command = f"manymatch demo --preset {result.config.preset}"
-    saved = result.save(folder, command=command, true_pose=true_pose)
-    return files | saved
+    console.deliver(write, show, record if as_json else None, success=result.success)
 
 
 def _summary(result: MatchResult, own: float, rank_one: float) -> str:
@@ -92,10 +83,9 @@ def _summary(result: MatchResult, own: float, rank_one: float) -> str:
         return "Both ways find the pose with these settings."
     first = {tuple(edge) for edge in result.graph.up_to_rank(1).edges.tolist()}
     beyond = sum(tuple(match) not in first for match in result.matches.tolist())
-    resolved = count(len(result.matches), "resolved match", "resolved matches")
     return (
         f"Taking each keypoint's best match gives a wrong pose here; keeping several candidates "
-        f"gives the right one: {beyond:,} of the {resolved} "
-        f"{'was' if beyond == 1 else 'were'} not the first choice of both keypoints. The street "
-        "was chosen for this; docs/pipeline.md says how often several candidates gain and lose."
+        f"gives the right one: of the {len(result.matches):,} resolved matches, {beyond:,} are not "
+        "the first choice of both keypoints. The street was chosen for this; docs/pipeline.md says "
+        "how often several candidates gain and lose."
     )

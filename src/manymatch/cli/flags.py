@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import inspect
 import json
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 
 from manymatch._validate import suggest
 from manymatch.associate.candidates import Association
-from manymatch.cli.console import print_plain, print_table
+from manymatch.cli import console
 from manymatch.features.feature_config import FeatureConfig
 from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.options import Options
@@ -56,47 +57,53 @@ _Set = Annotated[
         **_panel,
     ),
 ]
-_number: dict[str, Any] = {"min": 0, "metavar": "N"}
-Workers = Annotated[int, typer.Option(help="Pairs at the same time; 0: one per core.", **_number)]
-Limit = Annotated[int | None, typer.Option(help="Only the first N pairs.", min=1, metavar="N")]
-MemoryMb = Annotated[int, typer.Option(help="Memory for features, in MB.", **_number)]
-RetryErrors = Annotated[
-    bool, typer.Option("--retry-errors", help="Try pairs again that could not be run.")
-]
-_longest = "Longer edge of image {} at working size, 0 for its own."
-Longest0 = Annotated[int | None, typer.Option(help=_longest.format(0), **_number)]
-Longest1 = Annotated[int | None, typer.Option(help=_longest.format(1), **_number)]
-Camera1 = Annotated[str | None, "The second camera, likewise."]
-SharedFocal = Annotated[
-    bool | None,
-    typer.Option(
-        "--shared-focal/--no-shared-focal",
-        help="Whether both images have one unknown focal length; by default if they have one size.",
-        show_default=False,
-    ),
-]
-WithRankOne = Annotated[
-    bool,
-    typer.Option("--with-rank-one", help="Also match with rank-one edges and plain consensus."),
-]
-CameraPer = Annotated[
-    str,
-    "Which images share an unknown focal length: those of a pair, an image in all of its pairs, "
-    "those of one size in a folder, or all of one size: pair, image, folder or all.",
-]
-_RUNTIME = {"device": Device, "offline": Offline, "cache": Cache}
-_DEFAULTS: dict[str, Any] = {"device": "auto", "offline": False}
+_RUNTIME = {"device": (Device, "auto"), "offline": (Offline, False), "cache": (Cache, None)}
+# Types of flags by the first word of the type in a docstring; all others are texts.
+_TYPES = {"int": int, "float": float, "bool": bool, "path": Path, "iterable": list[str]}
+
+
+def argument(function: Callable[..., Any], name: str) -> tuple[Any, Any]:
+    """Make the flag of an argument of a function: its annotation for Typer, and its default.
+
+    The function's docstring says the type, which names are allowed, and, in the first sentence
+    about the argument, the help.
+    """
+    entry = re.search(
+        rf"^(?:\w+, )*{name}(?:, \w+)* : (?P<type>.*)\n +(?P<help>(?:.|\n)*?\.)(?=\s)",
+        inspect.getdoc(function) or "",
+        flags=re.MULTILINE,
+    )
+    if entry is None:
+        raise LookupError(f"{function.__name__} must describe its argument {name}")
+    kind: Any = _TYPES.get(re.split(r"\W", entry["type"])[0], str)
+    text = " ".join(entry["help"].replace("`", "").split())
+    text = text.replace("Matcher.match", "manymatch match")
+    if (names := re.search("{(.*)}", entry["type"])) is not None:
+        some = "Some, by commas or repeated, of" if kind == list[str] else "One of"
+        text += f" {some} " + names[1].replace('"', "") + "."
+    flag = "--" + name.replace("_", "-")
+    default = inspect.signature(function).parameters[name].default
+    if kind is bool and default is not False:
+        flag += f"/--no-{flag[2:]}"
+    if default in (None, ()):
+        kind, default = kind | None, None
+    elif kind is Path:
+        default = Path(default)
+    flag = "--format" if name == "formats" else flag
+    return Annotated[kind, typer.Option(flag, help=text)], default
 
 
 def setting_flags(
-    *parts: type, only: Collection[str] = FLAGS
+    *parts: type,
+    passed: Mapping[Callable[..., Any], str] | None = None,
+    only: Collection[str] = FLAGS,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command flags for the usual settings, ``--set`` for all, and ``--config``.
 
     The command gets the settings that the user gave as the keyword argument `settings`, ready for
-    `MatcherConfig.of`; all others keep the values of the preset or the file. A command with the
-    keyword argument `runtime` also gets the arguments ``device``, ``offline`` and ``cache`` of
-    `Matcher` in it.
+    `MatcherConfig.of`; all others keep the values of the preset or the file. The flags for the
+    arguments that `passed` names by function are its keyword argument `passed`, and ``device``,
+    ``offline`` and ``cache``, arguments of `Matcher`, are `runtime` if it has that.
 
     `parts` are the dataclasses whose fields the command takes, by default `FeatureConfig`,
     `Association` and `Options`; with features it has ``--preset``, with all ``--source``. `only`
@@ -113,24 +120,32 @@ def setting_flags(
         **{name: _flag(fields[name]) for name in FLAGS if name in only and name in fields},
         "extra": _Set,
     }
+    handed_on = {
+        name: argument(function, name)
+        for function, names in (passed or {}).items()
+        for name in names.split()
+    }
+    groups = {"passed": handed_on, "runtime": _RUNTIME}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = dict(inspect.signature(command, eval_str=True).parameters)
         del own["settings"]
-        runtime = _RUNTIME if own.pop("runtime", None) else {}
+        wanted = {name: group for name, group in groups.items() if own.pop(name, None)}
 
         @functools.wraps(command)
         def run(**given: Any) -> None:
             values = {name: given.pop(name) for name in flags}
-            if runtime:
-                given["runtime"] = {name: given.pop(name) for name in runtime}
+            for name, group in wanted.items():
+                given[name] = {flag: given.pop(flag) for flag in group}
             command(**given, settings=_settings(values, fields))
 
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters = [parameter.replace(kind=kind) for parameter in own.values()]
+        settings = {name: (annotation, None) for name, annotation in flags.items()}
+        made = wanted.get("passed", {}) | settings | wanted.get("runtime", {})
         parameters += [
-            inspect.Parameter(name, kind, default=_DEFAULTS.get(name), annotation=annotation)
-            for name, annotation in (flags | runtime).items()
+            inspect.Parameter(name, kind, default=default, annotation=annotation)
+            for name, (annotation, default) in made.items()
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -202,8 +217,8 @@ def _print_settings(fields: dict[str, dataclasses.Field[Any]]) -> None:
         choices = field.metadata["choices"]
         one_of = f" One of {', '.join(choices)}." if choices else ""
         rows.append((name, json.dumps(field.default), field.metadata["help"] + one_of))
-    print_table({"setting": "left", "default": "left", "": "left"}, rows)
-    print_plain("\nA preset has defaults of its own: manymatch models PRESET")
+    console.print_table({"setting": "left", "default": "left", "": "left"}, rows)
+    console.print_plain("\nA preset has defaults of its own: manymatch models PRESET")
 
 
 def split_list(*texts: str) -> list[str]:

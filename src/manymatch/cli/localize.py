@@ -9,24 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from manymatch._validate import count
-from manymatch.cli import flags
-from manymatch.cli.console import (
-    Json,
-    Tracker,
-    counts_text,
-    deliver,
-    print_files,
-    print_plain,
-    print_table,
-)
+from manymatch.cli import console, flags
 from manymatch.estimate.words import probability_text
 from manymatch.io.files import output_folder
-from manymatch.reconstruct.localize import SIMILAR, localize, write_localized
+from manymatch.reconstruct.localize import localize, write_localized
 
 EXAMPLE = "Example: manymatch localize new_photos --map out/model --out out/localized"
 
 
-@flags.setting_flags()
+@flags.setting_flags(passed={localize: "images query_images cameras similar"})
 def run(
     queries: Annotated[
         list[str],
@@ -41,26 +32,14 @@ def run(
             "--map", help="A COLMAP model, or the folder that manymatch reconstruct wrote."
         ),
     ] = None,
-    images: Annotated[
-        Path | None,
-        "Folder of the map's photographs; by default what manymatch reconstruct recorded.",
-    ] = None,
-    query_images: Annotated[
-        Path | None, "Folder to which names of a list are relative; by default that of the list."
-    ] = None,
-    cameras: Annotated[
-        str | None,
-        "Cameras of the photographs: a COLMAP model that has them, or one camera for all as in "
-        "manymatch match; by default focal lengths are found, with EXIF as a prior.",
-    ] = None,
-    similar: Annotated[int, "Photographs of the map that each is matched with."] = SIMILAR,
     out: Annotated[
         Path, "Folder for poses.txt (as hloc writes it), localized.json and map.png."
     ] = Path("out/localized"),
     picture: Annotated[bool, "Write map.png, the map from above."] = True,
-    as_json: Json = False,
+    as_json: console.Json = False,
     *,
     settings: dict[str, Any],
+    passed: dict[str, Any],
     runtime: dict[str, Any],
 ) -> None:
     """Find out where photographs were taken, in a model of the place.
@@ -74,22 +53,12 @@ def run(
     if model is None:
         raise ValueError("--map is missing: manymatch localize QUERIES --map MODEL")
     folder = output_folder(out, "--out")
-    with Tracker() as tracker:
-        found = localize(
-            queries,
-            model,
-            images,
-            cameras=cameras,
-            similar=similar,
-            query_images=query_images,
-            progress=tracker,
-            **settings,
-            **runtime,
-        )
+    with console.Tracker() as tracker:
+        found = localize(queries, model, progress=tracker, **passed, **settings, **runtime)
 
     def show(written: dict[str, Path]) -> None:
         for note in found[0].config.notes:
-            print_plain(note, style="dim")
+            console.print_plain(note, style="dim")
         columns = {"photograph": "left", "verdict": "left", "right": "right", "matches": "right"}
         rows = [
             (
@@ -101,11 +70,13 @@ def run(
             )
             for one in found
         ]
-        print_table({**columns, "seen in": "left"}, rows)
+        console.print_table({**columns, "seen in": "left"}, rows)
         counts = Counter(str(one.confidence.verdict) for one in found)
-        print_plain(f"{count(len(found), 'photograph')}: {counts_text(counts)}.")
-        print_files(written)
+        console.print_plain(f"{count(len(found), 'photograph')}: {console.counts_text(counts)}.")
+        console.print_files(written)
 
     record = {"queries": [one.to_dict() for one in found]} if as_json else None
     good = any(one.success for one in found) and not any(one.unreadable for one in found)
-    deliver(lambda: write_localized(found, folder, picture=picture), show, record, success=good)
+    console.deliver(
+        lambda: write_localized(found, folder, picture=picture), show, record, success=good
+    )

@@ -11,17 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch.cli import flags
-from manymatch.cli.console import (
-    Json,
-    check_images,
-    command_line,
-    deliver,
-    print_files,
-    print_plain,
-    print_table,
-    working,
-)
+from manymatch.cli import console, flags
 from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
 from manymatch.io.files import name_end, output_folder
 from manymatch.matcher.match_result import FORMATS, MatchResult, check_formats, earlier_result
@@ -34,7 +24,7 @@ _LABEL_BYTES = 80
 EXAMPLE = "Example: manymatch match a.jpg b.jpg --out out/ab --with-rank-one"
 
 
-@flags.setting_flags()
+@flags.setting_flags(passed={Matcher.match: "shared_focal with_rank_one longest0 longest1"})
 def run(
     image0: Annotated[Path, "The first image: a file, or an address such as s3://bucket/a.jpg."],
     image1: Annotated[Path, "The second image."],
@@ -43,8 +33,7 @@ def run(
         "Focal length in pixels, fx,fy,cx,cy or MODEL,width,height,params..., a .txt or .json "
         "file, a COLMAP model, or unknown; by default the focal length is found, near EXIF's.",
     ] = None,
-    camera1: flags.Camera1 = None,
-    shared_focal: flags.SharedFocal = None,
+    camera1: Annotated[str | None, "The second camera, likewise."] = None,
     images: Annotated[
         Path | None,
         "Folder to which names of images in files for hloc and COLMAP are relative; by default the "
@@ -62,14 +51,12 @@ def run(
             help=f"Matches as {', '.join(FORMATS)}, by default npz; several by commas or repeated.",
         ),
     ] = None,
-    with_rank_one: flags.WithRankOne = False,
     picture: Annotated[bool, "Write matches.png."] = True,
     report: Annotated[bool, "Write report.html."] = True,
-    longest0: flags.Longest0 = None,
-    longest1: flags.Longest1 = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
     *,
     settings: dict[str, Any],
+    passed: dict[str, Any],
     runtime: dict[str, Any],
 ) -> None:
     """Find the relative pose of two images and their one-to-one matches.
@@ -80,35 +67,25 @@ def run(
     names = image_names(image0, image1, images)
     chosen = check_formats(flags.split_list(*(formats or ["npz"])), names, "names of images")
     folder = output_folder(out or pair_folder(image0, image1), "--out")
-    check_images(image0=image0, image1=image1)
+    console.check_images(image0=image0, image1=image1)
     earlier = earlier_result(folder)[0]
     matcher = Matcher(**settings, **runtime)
-    with working("Matching", quiet=as_json):
-        result = matcher.match(
-            image0,
-            image1,
-            camera0,
-            camera1,
-            longest0=longest0,
-            longest1=longest1,
-            shared_focal=shared_focal,
-            with_rank_one=with_rank_one,
-            images_folder=images,
-        )
+    with console.working("Matching", quiet=as_json):
+        result = matcher.match(image0, image1, camera0, camera1, images_folder=images, **passed)
 
     def write() -> dict[str, Path]:
-        command = command_line()
+        command = console.command_line()
         return result.save(folder, chosen, picture=picture, report=report, command=command)
 
     def show(written: dict[str, Path]) -> None:
         _print(result)
         if result.homography is not None:
-            print_plain(f"\nNext: manymatch align {shlex.join([str(image0), str(image1)])}")
-        print_files(written)
+            console.print_plain(f"\nNext: manymatch align {shlex.join([str(image0), str(image1)])}")
+        console.print_files(written)
         if written and earlier not in ((), result.names):
-            print_plain(f"They replace the result of {' and '.join(earlier)}.")
+            console.print_plain(f"They replace the result of {' and '.join(earlier)}.")
 
-    deliver(write, show, result.to_dict() if as_json else None, success=result.success)
+    console.deliver(write, show, result.to_dict() if as_json else None, success=result.success)
 
 
 def pair_folder(image0: Path, image1: Path) -> Path:
@@ -130,16 +107,16 @@ def _label(image: Path) -> str:
 
 
 def _print(result: MatchResult) -> None:
-    print_plain(f"{result}\n")
+    console.print_plain(f"{result}\n")
     rows = {
         "features": f"{result.config.title} ({result.config.preset})",
         "candidates": f"{result.counts['associated']:,} found, {result.graph.num_edges:,} kept",
         "samples": f"{result.estimate.iterations:,}",
         "seconds": ", ".join(f"{stage} {value:.2f}" for stage, value in result.timing.items()),
     }
-    print_table({"": "left", " ": "left"}, rows.items())
+    console.print_table({"": "left", " ": "left"}, rows.items())
     if result.rank_one is not None:
-        print_plain("")
+        console.print_plain("")
         print_comparison(result)
 
 
@@ -147,4 +124,4 @@ def print_comparison(result: MatchResult, errors_deg: list[float] | None = None)
     """Print the result beside the rank-one result, with pose errors where they are known."""
     rows = comparison_rows(result.systems(), errors_deg)
     headings = COMPARISON_HEADINGS[: len(rows[0])]
-    print_table({name: "right" if name != "system" else "left" for name in headings}, rows)
+    console.print_table({name: "right" if name != "system" else "left" for name in headings}, rows)

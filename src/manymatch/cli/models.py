@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manymatch._validate import count, suggest
-from manymatch.cli.console import Json, print_json, print_plain, print_table
+from manymatch.cli import console
 from manymatch.features.feature_config import NATIVE, NO_DETECTOR
 from manymatch.features.registry import ALIASES, Model, find_model, models
 from manymatch.features.weights import fetch_command, whereabouts
@@ -21,47 +21,39 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: manymatch models dinov3-vitl16"
 _INSTALL = 'pip install "manymatch[features]"'
+# How a model is made, which is of no use to people.
+_INTERNAL = ("make", "entry", "tensors", "constants", "settings", "file", "checkpoint")
 
 
 def run(
     name: Annotated[str | None, typer.Argument(help="A model or preset, for all about it.")] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Every size of every family.")] = False,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """List models and presets, whether their weights are here, and how to get them."""
     known = {model.name: _model_record(model) for model in models().values()}
     presets = {preset: _preset_record(preset, known) for preset in PRESETS}
     if name is None:
         if as_json:
-            print_json({"models": list(known.values()), "presets": presets})
+            console.print_json({"models": list(known.values()), "presets": presets})
         else:
             _print_all(known, presets, show_all=show_all)
         return
-    if name in presets:
-        record, title = presets[name], f"preset {name}"
-        parts = [known[part] for part in record["models"]]
-        facts: dict[str, object] = {"models": " + ".join(record["models"])}
-        if isinstance(record["settings"], dict):
-            facts |= record["settings"]
-        else:
-            facts["sources"] = "\n".join(record["sources"])
-    elif name in known or name in ALIASES:
-        record = known[find_model(name).name]
-        title, parts, facts = record["name"], [record], _facts(record)
-        uses = [preset for preset, entry in presets.items() if title in entry["models"]]
-        facts["presets"] = ", ".join(uses)
-    else:
+    entries = known | {alias: known[full] for alias, full in ALIASES.items()} | presets
+    if name not in entries:
         raise ValueError(
             f"name must be a model or preset that `manymatch models --all` lists"
-            f", got {name!r}{suggest(name, [*known, *ALIASES, *presets])}"
+            f", got {name!r}{suggest(name, entries)}"
         )
+    record = entries[name]
     if as_json:
-        print_json(record)
+        console.print_json(record)
         return
-    print_plain(title, style="bold")
-    rows = ((key, str(value)) for key, value in facts.items() if value not in (None, ""))
-    print_table({"": "left", " ": "left"}, rows)
-    _print_commands("To get it:", parts)
+    hidden = ("name", "commands", "needs_weights", *(() if name in presets else _INTERNAL))
+    shown = {key: _text(value) for key, value in record.items() if key not in hidden}
+    console.print_plain(record["name"], style="bold")
+    console.print_table({"": "left", " ": "left"}, (row for row in shown.items() if row[1]))
+    _print_commands("To get it:", (known[part] for part in record.get("models", [record["name"]])))
 
 
 def _model_record(model: Model) -> _Record:
@@ -86,14 +78,19 @@ def _model_record(model: Model) -> _Record:
     }
 
 
-def _state(record: _Record) -> str:
-    if record["missing_libraries"]:
-        return f"needs {', '.join(record['missing_libraries'])}"
-    if not record["needs_weights"]:
-        return "none needed"
-    if record["weights"] is not None:
-        return f"here, {record['place']}"
-    return "missing, gated" if record["gated"] else "missing"
+def _preset_record(name: str, known: dict[str, _Record]) -> _Record:
+    sources = MatcherConfig.of(name).sources
+    settings = [source.to_dict() for source in sources]
+    names = list(dict.fromkeys(model.name for source in sources for model in _parts(source)))
+    commands = [command for model in names for command in known[model]["commands"]]
+    return {
+        "name": name,
+        "sources": [source.title for source in sources],
+        "models": names,
+        "ready": all(known[model]["ready"] for model in names),
+        "settings": settings if len(settings) > 1 else settings[0],
+        "commands": list(dict.fromkeys(commands)),
+    }
 
 
 def _parts(source: SourceConfig) -> list[Model]:
@@ -104,67 +101,43 @@ def _parts(source: SourceConfig) -> list[Model]:
     return found if matcher is None or matcher.model is None else [*found, matcher.model]
 
 
-def _preset_record(name: str, known: dict[str, _Record]) -> _Record:
-    sources = MatcherConfig.of(name).sources
-    settings = [source.to_dict() for source in sources]
-    names = list(dict.fromkeys(model.name for source in sources for model in _parts(source)))
-    commands = [command for model in names for command in known[model]["commands"]]
-    return {
-        "name": name,
-        "sources": [source.title for source in sources],
-        "settings": settings if len(settings) > 1 else settings[0],
-        "models": names,
-        "ready": all(known[model]["ready"] for model in names),
-        "commands": list(dict.fromkeys(commands)),
-    }
+def _text(value: Any) -> str:
+    """Write a value of a record for people; nothing for none."""
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {text}" for name, v in value.items() if (text := _text(v)))
+    if isinstance(value, list):
+        return ("\n\n" if value and isinstance(value[0], dict) else ", ").join(map(_text, value))
+    return "" if value is None else str(value)
 
 
 def _print_all(known: dict[str, _Record], presets: dict[str, _Record], *, show_all: bool) -> None:
     used = {model for preset in presets.values() for model in preset["models"]}
     shown = [r for r in known.values() if show_all or r["ready"] or r["name"] in used]
-    columns = {"model": "left", "kind": "left", "licence": "left", "size": "right"}
-    print_table(
-        {**columns, "weights": "left"},
-        ((r["name"], r["kind"], r["licence"], _size(r), _state(r)) for r in shown),
-    )
-    print_plain("")
+    columns = {"model": "left", "kind": "left", "licence": "left", "MB": "right"}
+    rows = ((r["name"], r["kind"], r["licence"], _text(r["size_mb"]), _state(r)) for r in shown)
+    console.print_table({**columns, "weights": "left"}, rows)
+    console.print_plain("")
     if more := len(known) - len(shown):
         sizes = count(more, "more size")
-        print_plain(f"and {sizes} of the same families: manymatch models --all")
-    print_plain("Any other vision transformer is hf:<id or folder> or timm:<model>.\n")
-    rows = []
+        console.print_plain(f"and {sizes} of the same families: manymatch models --all")
+    console.print_plain("Any other vision transformer is hf:<id or folder> or timm:<model>.\n")
+    rows_of_presets = []
     for name, preset in presets.items():
         lacking = [part for part in preset["models"] if not known[part]["ready"]]
-        several = "both" if len(lacking) == 2 else f"{len(lacking)} of them"
-        state = f"lacks {lacking[0] if len(lacking) == 1 else several}" if lacking else "ready"
-        rows.append((name, " + ".join(preset["models"]), state))
-    print_table({"preset": "left", "models": "left", "here": "left"}, rows)
+        state = f"lacks {', '.join(lacking)}" if lacking else "ready"
+        rows_of_presets.append((name, " + ".join(preset["models"]), state))
+    console.print_table({"preset": "left", "models": "left", "here": "left"}, rows_of_presets)
     _print_commands("What the presets lack:", (known[part] for part in sorted(used)))
 
 
-def _facts(record: _Record) -> dict[str, object]:
-    """Return the lines of the table about one model; those without a value are not shown."""
-    parameters, dim, cell = record["parameters"], record["dim"], record["patch_size"]
-    return {
-        "kind": record["kind"],
-        "family": record["family"],
-        "licence": record["licence"],
-        "gate": f"accept the licence at {record['gate']}" if record["gated"] else "none",
-        "hub": record["hub_id"],
-        "revision": (record["revision"] or "not pinned") if record["hub_id"] else None,
-        "package": record["package"],
-        "address": record["url"],
-        "published file": record["published"],
-        "SHA-256": "\n".join(f"{digits} {name}" for name, digits in record["sha256"].items()),
-        "parameters": None if parameters is None else f"{parameters:,}",
-        "download": _size(record),
-        "descriptor": None if dim is None else f"{dim} numbers",
-        "layers": record["num_layers"],
-        "cell": None if cell is None else f"{cell} pixels",
-        "libraries": ", ".join(record["libraries"]) or "none",
-        "weights": record["weights"] or _state(record),
-        "instead": None if record["ready"] else record["alternative"],
-    }
+def _state(record: _Record) -> str:
+    if record["missing_libraries"]:
+        return f"needs {', '.join(record['missing_libraries'])}"
+    if not record["needs_weights"]:
+        return "none needed"
+    if record["weights"] is not None:
+        return f"here, {record['place']}"
+    return "missing, gated" if record["gated"] else "missing"
 
 
 def _print_commands(title: str, records: Iterable[_Record]) -> None:
@@ -174,15 +147,8 @@ def _print_commands(title: str, records: Iterable[_Record]) -> None:
         for command in record["commands"]:
             commands[command] = None if command == _INSTALL else record["gate"]
     if commands:
-        print_plain(f"\n{title}")
+        console.print_plain(f"\n{title}")
     for command, gate in commands.items():
         if gate:
-            print_plain(f"  # first accept the licence at {gate}")
-        print_plain(f"  {command}")
-
-
-def _size(record: _Record) -> str:
-    size = record["size_mb"]
-    if size is None:
-        return ""
-    return f"{size:.1f} MB" if size < 1000 else f"{size / 1000:.1f} GB"
+            console.print_plain(f"  # first accept the licence at {gate}")
+        console.print_plain(f"  {command}")

@@ -10,23 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from manymatch._validate import choice, count
-from manymatch.cli import flags
-from manymatch.cli.console import (
-    OK,
-    UNSOLVED,
-    Json,
-    Tracker,
-    check_file,
-    print_files,
-    print_json,
-    print_plain,
-    time_text,
-)
+from manymatch._validate import count
+from manymatch.batch.batch import run_batch
+from manymatch.cli import console, flags
 from manymatch.geometry.pose import rotation_error_deg, translation_error_deg
 from manymatch.io.files import read_text
 from manymatch.matcher.config import MatcherConfig
-from manymatch.reconstruct.photos import PAIR_CHOICES
 from manymatch.reconstruct.reconstruct import reconstruct
 
 if TYPE_CHECKING:
@@ -40,7 +29,12 @@ _RIGHT_DEG = 10.0
 _REASONS = 3
 
 
-@flags.setting_flags()
+@flags.setting_flags(
+    passed={
+        reconstruct: "out cameras camera_per pairs similar mapper guided most_frames text",
+        run_batch: "workers engine address",
+    }
+)
 def run(
     photos: Annotated[
         Path | None,
@@ -49,51 +43,16 @@ def run(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path, "Folder for the model; an interrupted run continues there."] = Path(
-        "out/model"
-    ),
-    cameras: Annotated[
-        str | None,
-        "Cameras that are exactly known: a COLMAP model, or one camera for all as in manymatch "
-        "match; by default focal lengths are found, with EXIF as a prior.",
-    ] = None,
-    camera_per: Annotated[
-        str,
-        "Which photographs of one size share an unknown camera: each its own (image), those of a "
-        "folder, or all.",
-    ] = "folder",
-    pairs: Annotated[
-        str,
-        "Pairs to match: all; sequence (numbered frames, and look-alikes to close loops); "
-        "look-alikes; auto (all up to 60 photographs).",
-    ] = "auto",
-    similar: Annotated[int, "Look-alikes of each photograph that are matched."] = 20,
-    mapper: Annotated[str, "COLMAP's mapper: incremental, global, or the better of both."] = "both",
-    guided: Annotated[
-        bool,
-        typer.Option(
-            "--guided/--no-guided",
-            help="Match a second time along the epipolar lines of the model, for more points.",
-        ),
-    ] = True,
-    most_frames: Annotated[int, "Most frames of a video."] = 150,
-    text: Annotated[
-        bool, typer.Option("--text", help="Also write the model as COLMAP's text files.")
-    ] = False,
     demo: Annotated[
         bool,
         typer.Option(
             "--demo", help="Take 20 rendered photographs of a courtyard with four equal fronts."
         ),
     ] = False,
-    workers: flags.Workers = 0,
-    engine: Annotated[str, "Who matches the pairs: local, or a Ray cluster (ray)."] = "local",
-    address: Annotated[
-        str | None, "With --engine ray: auto or host:port of the head of a cluster."
-    ] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
     *,
     settings: dict[str, Any],
+    passed: dict[str, Any],
     runtime: dict[str, Any],
 ) -> None:
     """Reconstruct a scene from photographs: camera poses, points and a page.
@@ -110,50 +69,33 @@ def run(
         want = "left out with --demo" if demo else "a folder of photographs or a video"
         raise ValueError(f"photos must be {want}, got {given}")
     photos = DEMO / "images" if photos is None else photos
-    check_file(photos, "photos", "a folder of photographs or a video")
-    choice(pairs, "--pairs", PAIR_CHOICES)
-    per: Any = camera_per
+    console.check_file(photos, "photos", "a folder of photographs or a video")
     config = MatcherConfig.of(**settings)
     for note in () if as_json else config.notes:
-        print_plain(note, style="dim")
-    with Tracker() as tracker:
-        found = reconstruct(
-            photos,
-            out,
-            cameras,
-            config,
-            pairs=pairs,
-            similar=similar,
-            camera_per=per,
-            mapper=mapper,
-            guided=guided,
-            text=text,
-            most_frames=most_frames,
-            seed=config.options.seed,
-            workers=workers,
-            engine=engine,
-            address=address,
-            progress=tracker,
-            **runtime,
-        )
+        console.print_plain(note, style="dim")
+    with console.Tracker() as tracker:
+        passed |= {"preset": config, "seed": config.options.seed, "progress": tracker}
+        found = reconstruct(photos, **passed, **runtime)
     if as_json:
-        print_json(found.to_dict())
-        raise typer.Exit(OK if found else UNSOLVED)
-    print_plain(found)
+        console.print_json(found.to_dict())
+        raise typer.Exit(console.OK if found else console.UNSOLVED)
+    console.print_plain(found)
     if demo:
-        print_plain(_demo_sentence(found))
+        console.print_plain(_demo_sentence(found))
     refused = [pair for pair in found.pairs if pair.reason and not pair.accepted]
     for pair in sorted(refused, key=lambda pair: -pair.matches)[:_REASONS]:
-        print_plain(f"  {pair.name0} - {pair.name1}: {pair.reason}", style="dim")
+        console.print_plain(f"  {pair.name0} - {pair.name1}: {pair.reason}", style="dim")
     if found.missing and found:
         names = ", ".join(found.missing[:5]) + (", ..." if len(found.missing) > 5 else "")
-        print_plain(f"{count(len(found.missing), 'photograph')} in no model: {names}")
+        console.print_plain(f"{count(len(found.missing), 'photograph')} in no model: {names}")
     for note in found.notes:
-        print_plain(note, style="dim")
-    stages = ", ".join(f"{name} {time_text(s)}" for name, s in found.seconds.items() if s >= 0.5)
-    print_plain(f"Time: {stages or 'less than a second'}.", style="dim")
-    print_files(found.files)
-    raise typer.Exit(OK if found else UNSOLVED)
+        console.print_plain(note, style="dim")
+    stages = ", ".join(
+        f"{name} {console.time_text(s)}" for name, s in found.seconds.items() if s >= 0.5
+    )
+    console.print_plain(f"Time: {stages or 'less than a second'}.", style="dim")
+    console.print_files(found.files)
+    raise typer.Exit(console.OK if found else console.UNSOLVED)
 
 
 def _demo_sentence(found: Reconstruction) -> str:

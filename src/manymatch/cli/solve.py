@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from manymatch._validate import choice, count
-from manymatch.cli import flags
-from manymatch.cli.console import Json, check_file, deliver, print_plain
+from manymatch.cli import console, flags
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.homography import PLANAR_MODELS
 from manymatch.estimate.many import PROBLEMS
+from manymatch.estimate.relative_pose import estimate_relative_pose
 from manymatch.estimate.words import NOTHING, estimate_sentences
 from manymatch.geometry.pose import RelativePose
 from manymatch.io import load_graph, write_matches_npz
@@ -26,26 +26,20 @@ EXAMPLE = (
 )
 HINT = "two images are matched by: manymatch match IMAGE0 IMAGE1"
 
-# By problem: its noun with an article, and what maps to what, for result.json.
-_KINDS = {
-    "relative": ("a relative pose", CONVENTION),
-    "homography": ("a homography", "x1 ~ homography @ x0 in pixels; homography[2][2] is 1"),
-    "fundamental": ("a fundamental matrix", "x1 @ fundamental @ x0 = 0 in pixels; its norm is 1"),
-    "absolute": (
-        "an absolute pose",
-        "x = R @ X + t maps coordinates of the map to those of the camera",
-    ),
-    "rigid": ("a rigid transform", "x1 = transform @ x0 in homogeneous coordinates"),
-    "similarity": (
-        "a similarity",
-        "x1 = transform @ x0 in homogeneous coordinates; scale is that of its 3x3 part",
-    ),
+# What maps to what, for result.json.
+_CLOUDS = "x1 = transform @ x0 in homogeneous coordinates"
+_CONVENTIONS = {
+    "relative": CONVENTION,
+    "homography": "x1 ~ homography @ x0 in pixels; homography[2][2] is 1",
+    "fundamental": "x1 @ fundamental @ x0 = 0 in pixels; its norm is 1",
+    "absolute": "x = R @ X + t maps coordinates of the map to those of the camera",
+    "rigid": _CLOUDS,
+    "similarity": f"{_CLOUDS}; scale is that of its 3x3 part",
 }
-_FILES = {"json": "result.json", "npz": "matches.npz"}
 _MODELS = ("homography", "fundamental", "transform", "scale")
 
 
-@flags.setting_flags(Options)
+@flags.setting_flags(Options, passed={estimate_relative_pose: "shared_focal"})
 def run(
     graph: Annotated[
         Path,
@@ -58,18 +52,18 @@ def run(
         "For a relative pose: fx,fy,cx,cy or MODEL,width,height,params... or a .txt or .json file; "
         "unknown,width,height if the focal length is to be found.",
     ] = None,
-    camera1: flags.Camera1 = None,
+    camera1: Annotated[str | None, "The second camera, likewise."] = None,
     camera: Annotated[str | None, "For an absolute pose: the camera, likewise."] = None,
     threshold: Annotated[
         float | None, "For a rigid transform or a similarity, in the unit of the points."
     ] = None,
-    shared_focal: flags.SharedFocal = None,
     model: Annotated[str | None, f"For a homography: {' or '.join(PLANAR_MODELS)}."] = None,
     max_edges: Annotated[int | None, "Use only that many candidates, best first."] = None,
     out: Annotated[Path | None, "Folder for result.json and matches.npz."] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
     *,
     settings: dict[str, Any],
+    passed: dict[str, Any],
 ) -> None:
     """Estimate a pose, a matrix or a transform from candidates of your own.
 
@@ -78,14 +72,14 @@ def run(
     """
     choice(problem, "--problem", PROBLEMS)
     config = MatcherConfig.of(**{"preset": "classic", **settings})
-    check_file(graph, "graph", "a file of candidates")
+    console.check_file(graph, "graph", "a file of candidates")
     candidates = load_graph(graph)
     given = {
         "camera0": camera0,
         "camera1": camera1,
         "camera": camera,
         "threshold": threshold,
-        "shared-focal": shared_focal,
+        "shared-focal": passed["shared_focal"],
         "model": model,
     }
     arguments, keywords = _arguments(problem, given)
@@ -111,43 +105,47 @@ def run(
     def write() -> dict[str, Path]:
         if out is None:
             return {}
+        files = {"json": "result.json", "npz": "matches.npz"}
         with whole_files(out, earlier_result(out)[1]) as place:
-            extra = {"convention": _KINDS[problem][1], "files": list(_FILES.values())}
+            extra = {"convention": _CONVENTIONS[problem], "files": list(files.values())}
             text = to_json({**record, **extra}, "result", indent=2)
-            write_text(place / _FILES["json"], f"{text}\n")
+            write_text(place / files["json"], f"{text}\n")
             # A file of matches has arrays for relative poses; other models are part of `config`.
             own = {name: record[name] for name in _MODELS if name in record}
             if problem == "absolute":
                 own["pose"] = record["pose"]
+            inliers = candidates.edges[estimate.inliers]
             write_matches_npz(
-                place / _FILES["npz"],
+                place / files["npz"],
                 candidates.points0,
                 candidates.points1,
                 estimate.matches,
                 confidence=estimate.match_probability,
                 pose=estimate.model if isinstance(estimate.model, RelativePose) else None,
-                inliers=candidates.edges[estimate.inliers],
+                inliers=inliers,
                 config={**how, **own},
                 alternatives=other_poses(estimate),
                 source=candidates.source_of(estimate.matches),
-                inlier_source=candidates.source_of(candidates.edges[estimate.inliers]),
+                inlier_source=candidates.source_of(inliers),
                 source_names=candidates.source_names,
             )
-        return {name: out / file for name, file in _FILES.items()}
+        return {name: out / file for name, file in files.items()}
 
     def show(written: dict[str, Path]) -> None:
         for line in estimate_sentences(estimate, candidates, confidence):
-            print_plain(line)
-        print_plain(f"{count(estimate.iterations, 'sample')} in {estimate.timing['total']:.3f} s.")
+            console.print_plain(line)
+        console.print_plain(
+            f"{count(estimate.iterations, 'sample')} in {estimate.timing['total']:.3f} s."
+        )
         if written:
-            print_plain(f"Written: {', '.join(map(str, written.values()))}")
+            console.print_plain(f"Written: {', '.join(map(str, written.values()))}")
 
-    deliver(write, show, record if as_json else None, success=success)
+    console.deliver(write, show, record if as_json else None, success=success)
 
 
 def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Read the arguments and keywords of a problem, and refuse those of other problems."""
-    noun, wanted = _KINDS[problem][0], PROBLEMS[problem].arguments
+    wanted = PROBLEMS[problem].arguments
     keywords = {"relative": "shared-focal", "homography": "model"}.get(problem, "")
     if "camera" in wanted and given["camera"] is None:
         given = {**given, "camera": given["camera0"], "camera0": None}
@@ -155,7 +153,7 @@ def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str
         choice(given["model"], "--model", PLANAR_MODELS)
     for name, value in given.items():
         if value is not None and name not in (*wanted, keywords):
-            raise ValueError(f"--{name} must be left out for {noun}, got {value!r}")
+            raise ValueError(f"--{name} must be left out for --problem {problem}, got {value!r}")
     for name in wanted:
         if given[name] is None:
             how = "as fx,fy,cx,cy, unknown,width,height or a file"
@@ -163,7 +161,7 @@ def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str
                 how = "in the unit of the points"
             elif problem == "relative":
                 how += "; --problem homography and fundamental need no cameras"
-            raise ValueError(f"--{name} must be given for {noun}, {how}")
+            raise ValueError(f"--{name} must be given for --problem {problem}, {how}")
     read = [
         parse_camera(given[name], name) if isinstance(given[name], str) else given[name]
         for name in wanted

@@ -7,6 +7,7 @@ convention, as for the original. What differs is listed in docs/compat.md.
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import FloatArray, float_array, refusal, require
+from manymatch._validate import FloatArray, float_array, refusal, require, within
 from manymatch.compat.correspondences import (
     Correspondences,
     Info,
@@ -51,18 +52,6 @@ _FIELDS = {
     "num_threads": "threads",
 }
 _ABSOLUTE_DEFAULTS = {"max_error": 12.0, "confidence": 0.99999, "max_num_trials": 10_000}
-# Fields of TwoViewGeometryOptions that are used, and the others.
-_GEOMETRY_DEFAULTS = {
-    "min_num_inliers": 15,
-    "max_H_inlier_ratio": 0.8,
-    "compute_relative_pose": False,
-}
-_OTHER_GEOMETRY = (
-    *("min_inlier_ratio", "min_E_F_inlier_ratio", "watermark_min_inlier_ratio", "force_H_use"),
-    *("watermark_border_size", "detect_watermark", "multiple_ignore_watermark", "multiple_models"),
-    *("watermark_detection_max_error", "filter_stationary_matches", "use_sampson_refinement"),
-    *("stationary_matches_max_error", "use_degensac"),
-)
 
 
 def __getattr__(name: str) -> Any:
@@ -249,8 +238,8 @@ def estimate_calibrated_two_view_geometry(given: Any) -> Any:
     names = ("points1", "points2")
     rows = correspondences(given.points1, given.points2, given.matches, given.rank, names)
     cameras = given_camera(given.camera1, "camera1"), given_camera(given.camera2, "camera2")
-    known = ("ransac", *_GEOMETRY_DEFAULTS, *_OTHER_GEOMETRY)
-    values = {**_GEOMETRY_DEFAULTS, **_values(given.options, "options", known, {})}
+    defaults = package.TwoViewGeometryOptions().todict()
+    values = _values(given.options, "options", tuple(defaults), {**defaults, "ransac": None})
     ransac = {"max_error": 4.0, "confidence": 0.999, "max_num_trials": 10_000}
     chosen = _ransac_options(values.get("ransac"), "options.ransac", ransac)
     estimate = rows.solve(_estimate_relative_pose, *cameras, options=chosen).estimate
@@ -317,12 +306,7 @@ def _values(
 def _on_the_plane(rays: object, name: str) -> FloatArray:
     """Points (N, 2) of rays on the normalised plane."""
     checked = float_array(rays, name, "an (N, 3) array of finite numbers", (None, 3))
-    if len(checked) and checked[:, 2].min() <= 0.0:
-        row = int(np.argmin(checked[:, 2]))
-        raise ValueError(
-            f"{name} must hold rays in front of the camera, got {checked[row].tolist()} in row "
-            f"{row}"
-        )
+    within(checked[:, 2], np.finfo(float).tiny, np.inf, name, "rays in front of the camera (z)")
     return np.asarray(checked[:, :2] / checked[:, 2:])
 
 
@@ -331,11 +315,7 @@ def _result(solved: Solved, **models: Any) -> Info | None:
     estimate, mask = solved
     if not estimate.success:
         return None
-    own = {
-        name: np.array(model) if isinstance(model, np.ndarray) else model
-        for name, model in models.items()
-    }
-    info = Info(**own, num_inliers=int(mask.sum()), inlier_mask=mask)
+    info = Info(copy.deepcopy(models), num_inliers=int(mask.sum()), inlier_mask=mask)
     info.estimate = estimate
     return info
 

@@ -1,18 +1,17 @@
-"""Checks of a backbone: shapes, repeatability and the positions of its cells."""
+"""Check of a backbone: shapes, repeatability and the positions of its cells."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from manymatch._validate import integer
-from manymatch.features.device import inference, require_torch
-from manymatch.features.maps import module_device
+from manymatch.features.maps import run_backbone
 
 if TYPE_CHECKING:
     from manymatch.features.backbones import Backbone
@@ -67,44 +66,19 @@ def check_backbone(backbone: Backbone, *, layer: int | None = None) -> BackboneR
     layer : int, optional
         By default the last one.
     """
-    name = str(getattr(backbone, "name", type(backbone).__name__))
-    problems = list(_wrong_attributes(backbone))
-    if problems:
-        return BackboneReport(name, 0 if layer is None else layer, tuple(problems))
     last = backbone.num_layers
-    chosen = integer(last if layer is None else layer, "layer", 1, last)
-    trial = _Trial(backbone, chosen)
-    for test in (trial.one_map, trial.repeats, trial.sizes, trial.offsets):
-        if problems and test == trial.repeats:
-            break
-        try:
-            problems += test()
-        except Exception as error:  # noqa: BLE001 - of code that is not ours
-            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            problems.append(f"forward must not fail, but it raised {what}")
-    return BackboneReport(name, chosen, tuple(problems), trial.offset)
-
-
-def _wrong_attributes(backbone: Backbone) -> Iterable[str]:
-    for name in ("patch_size", "dim", "num_layers"):
-        value = getattr(backbone, name, None)
-        if not isinstance(value, int) or value < 1:
-            yield f"{name} must be a positive integer, got {value!r}"
-    for name, want, lowest in (("mean", "numbers", -math.inf), ("std", "positive numbers", 0.0)):
-        value = getattr(backbone, name, None)
-        numbers = value if isinstance(value, tuple | list) else ()
-        plain = all(isinstance(n, int | float) and lowest < n < math.inf for n in numbers)
-        if len(numbers) != 3 or not plain:
-            yield f"{name} must be three {want}, got {value!r}"
-    module = getattr(backbone, "module", None)
-    if not isinstance(module, require_torch().nn.Module):
-        yield f"module must be a torch.nn.Module, got {type(module).__name__}"
-    elif module.training:
-        yield "module must be in evaluation mode: call module.eval()"
+    trial = _Trial(backbone, integer(last if layer is None else layer, "layer", 1, last))
+    problems: list[str] = []
+    try:
+        problems.extend(trial.problems())
+    except Exception as error:  # noqa: BLE001 - of code that is not ours
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        problems.append(f"forward must not fail, but it raised {what}")
+    return BackboneReport(backbone.name, trial.layer, tuple(problems), trial.offset)
 
 
 class _Trial:
-    """One backbone and layer under test; the tests return problems."""
+    """One backbone and layer under test."""
 
     def __init__(self, backbone: Backbone, layer: int) -> None:
         self.backbone, self.layer = backbone, layer
@@ -117,97 +91,60 @@ class _Trial:
         self.images: _Map = self.rng.normal(size=(3, 3, *size)).astype(np.float32)
         self.offset: tuple[float, float] | None = None
 
-    def run(self, pixels: _Map, *others: int) -> Any:
-        """Compute maps as tensors by layer: the one under test, and others."""
-        device = module_device(self.backbone.module)
-        with inference(device, "float32"):
-            batch = require_torch().from_numpy(np.ascontiguousarray(pixels)).to(device)
-            layers = sorted({self.layer, *others})
-            return self.backbone.forward(batch, layers, self.backbone.has_norm)
+    def maps(self, images: _Map, *others: int) -> _Map:
+        """Compute the layer's maps of a batch, maybe together with other layers."""
+        layers = sorted({self.layer, *others})
+        pixels = np.ascontiguousarray(images)
+        return run_backbone(self.backbone, pixels, layers, norm=self.backbone.has_norm)[self.layer]
 
-    def maps(self, images: _Map, *others: int, together: bool = False) -> _Map:
-        """Compute the layer's maps, one image at a time or in one batch; empty without any."""
-        batches = [images] if together else [image[None] for image in images]
-        found = [self.run(batch, *others).get(self.layer) for batch in batches]
-        nothing = np.zeros(0, np.float32)
-        return np.concatenate([nothing if f is None else f.float().cpu().numpy() for f in found])
-
-    def one_map(self) -> Iterable[str]:
-        """Check shape, type and finite values."""
-        image = self.images[:1]
-        outputs = self.run(image)
-        value = outputs.get(self.layer) if isinstance(outputs, dict) else None
-        if not isinstance(value, require_torch().Tensor):
-            yield (
-                f"forward must return a dict of layer to tensor, got {type(outputs).__name__} "
-                f"with {type(value).__name__} for layer {self.layer}"
-            )
-            return
-        yield from self.wrong_shape(tuple(value.shape), image)
-        if not value.is_floating_point():
-            yield f"maps must be of a floating type, got {value.dtype}"
-        elif not bool(value.isfinite().all()):
+    def problems(self) -> Iterator[str]:
+        """Test one thing after the other; maps of a wrong shape raise an error."""
+        if self.backbone.module.training:
+            yield "module must be in evaluation mode: call module.eval()"
+        one = self.images[:1]
+        found = self.maps(one)
+        if found.shape[1] != self.backbone.dim and not self.backbone.dim_varies:
+            yield f"descriptors must have length {self.backbone.dim} (dim), got {found.shape[1]}"
+        if not np.isfinite(found).all():
             yield "maps must be finite, got NaN or infinity"
-        elif not bool((value != value.flatten(2)[:, :, :1, None]).any()):
+            return
+        if (found == found[:, :, :1, :1]).all():
             yield "a map must vary over an image, got the same value in all cells"
-
-    def wrong_shape(self, got: tuple[int, ...], image: _Map) -> Iterable[str]:
-        height, width = image.shape[2:]
-        free = self.backbone.dim_varies and len(got) == 4
-        dim = got[1] if free else self.backbone.dim
-        want = (1, dim, height // self.stride, width // self.stride)
-        if got != want:
-            yield f"the map of a {width} x {height} image must have shape {want}, got {got}"
-
-    def repeats(self) -> Iterable[str]:
-        """Compare the maps of images with themselves: again, in a batch, and with another layer."""
-        alone = self.maps(self.images)
-        for other, want in (
-            (self.maps(self.images), "the same image must give the same map twice"),
-            (
-                self.maps(self.images, together=True),
-                "an image must give the same map alone and in a batch",
-            ),
-            (
-                self.maps(self.images, 1),
-                "a layer must be the same when others are asked for with it",
-            ),
+            return
+        for want, other in (
+            ("the same image must give the same map twice", self.maps(one)),
+            ("an image must give the same map alone and in a batch", self.maps(self.images)[:1]),
+            ("a layer must be the same when others are asked for with it", self.maps(one, 1)),
         ):
-            same = other.shape == alone.shape
-            if not same or np.abs(other - alone).max() > _SAME * np.abs(alone).max():
+            if np.abs(other - found).max() > _SAME * np.abs(found).max():
                 yield want
-
-    def sizes(self) -> Iterable[str]:
-        """Ask for maps of other sizes."""
         for rows, columns in ((1, 1), (1, 4), (3, 2)):
-            image = self.images[:1, :, : rows * self.unit, : columns * self.unit]
-            yield from self.wrong_shape(self.maps(image).shape, image)
+            self.maps(one[:, :, : rows * self.unit, : columns * self.unit])
+        dx, dy = self.offset = self.measured_offset(found[0])
+        if max(abs(dx), abs(dy)) > _TOLERANCE:
+            # Adding zero turns -0.0 into 0.0.
+            x, y = (round(value, 1) + 0.0 for value in (dx, dy))
+            yield (
+                "exchanging one patch of an image must change the map most at its cell, but the "
+                f"change lies {x:+.1f} cells along x and {y:+.1f} along y from there"
+            )
 
-    def offsets(self) -> Iterable[str]:
+    def measured_offset(self, before: _Map) -> tuple[float, float]:
         """Exchange patches around cell centres, and find where the map changes."""
         origin, stride = self.backbone.origin_of(self.layer), self.stride
-        image, other = self.images[:1], self.images[1]
-        before = self.maps(image)[0]
         rows, columns = before.shape[1:]
         found = []
         for _ in range(_PLACES):
             row, column = self.rng.integers(2, (rows - 2, columns - 2))
             # The square of one stride that has the cell's centre in its middle.
             top, left = (round(origin + k * stride - (stride - 1) / 2) for k in (row, column))
-            changed = image.copy()
+            changed = self.images[:1].copy()
             where = (slice(None), slice(top, top + stride), slice(left, left + stride))
-            changed[0][where] = other[where]
+            changed[0][where] = self.images[1][where]
             change = ((self.maps(changed)[0] - before) ** 2).sum(axis=0)
             found.append(_centroid(change) - (column, row))
         dx, dy = np.median(found, axis=0).tolist()
-        self.offset = dx, dy
-        # Adding zero turns -0.0 into 0.0.
-        x, y = (round(value, 1) + 0.0 for value in (dx, dy))
-        if max(abs(dx), abs(dy)) > _TOLERANCE:
-            yield (
-                "exchanging one patch of an image must change the map most at its cell, but the "
-                f"change lies {x:+.1f} cells along x and {y:+.1f} along y from there"
-            )
+        return dx, dy
 
 
 def _centroid(change: _Map) -> NDArray[np.float64]:

@@ -52,13 +52,6 @@ class PositionalBasis:
     vectors: NDArray[np.float32]
     singular_values: NDArray[np.float64]
 
-    def __post_init__(self) -> None:
-        vectors, values = np.asarray(self.vectors), np.asarray(self.singular_values)
-        if vectors.ndim != 2 or vectors.dtype != np.float32 or not np.isfinite(vectors).all():
-            raise refusal("vectors", "a (D, R) array of finite float32", vectors)
-        if values.ndim != 1 or not vectors.shape[1] <= len(values) <= vectors.shape[0]:
-            raise refusal("singular_values", f"between R and D = {len(vectors)} numbers", values)
-
     @classmethod
     def from_map(cls, values: ArrayLike) -> PositionalBasis:
         """Decompose the features of a probe, (D, rows, columns) as in `FeatureMap.values`."""

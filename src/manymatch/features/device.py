@@ -8,7 +8,6 @@ import functools
 import hashlib
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from manymatch._validate import refusal, require
+from manymatch._validate import choice, refusal, require
 
 if TYPE_CHECKING:
     import torch
@@ -75,50 +74,30 @@ def choose_device(device: object = "auto") -> torch.device:
     return chosen
 
 
-# Products and convolutions in a lower precision, as backbones compute them.
-_PROBE = """
-import sys, torch
-x = torch.ones(1, 64, 32, 32)
-with torch.inference_mode(), torch.autocast("cpu", dtype=getattr(torch, sys.argv[1])):
-    y = torch.nn.functional.conv2d(x, torch.ones(64, 64, 3, 3), padding=1).flatten(2)
-    y = torch.nn.functional.linear(y, torch.ones(64, 1024), torch.ones(64)) @ y[:, :, :64].mT
-assert y.dtype == getattr(torch, sys.argv[1])
-"""
-PROBE_COMMAND = (sys.executable, "-c", _PROBE)
-_PROBE_S = 300.0
-
-
 @functools.cache
-def cpu_fault(precision: str) -> str:
-    """Say why networks cannot run on this CPU in a precision; empty if they can.
+def runs_on_cpu(precision: str) -> bool:
+    """Try a product and a convolution in a child process.
 
     Some virtual machines advertise instructions (AMX) that they do not have: the first product in
-    bfloat16 then kills the process. So a lower precision is tried in a child process, once.
+    bfloat16 then kills the process.
     """
-    if precision == "float32":
-        return ""
-    paths = os.pathsep.join(path for path in sys.path if path)
-    how: dict[str, Any] = {"env": {**os.environ, "PYTHONPATH": paths}, "timeout": _PROBE_S}
-    try:
-        command = [*PROBE_COMMAND, precision]
-        subprocess.run(command, check=True, capture_output=True, text=True, **how)  # noqa: S603
-    except subprocess.CalledProcessError as error:
-        if error.returncode < 0:
-            return f"a trial in a child process died of {signal.Signals(-error.returncode).name}"
-        lines = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
-        return f"a trial in a child process failed: {lines[-1]}"
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"a trial in a child process failed: {error}"
-    return ""
+    x = f"x = torch.ones(1, 64, 64, 64, dtype=torch.{precision})"
+    code = f"import torch; {x}; torch.nn.functional.conv2d(x @ x, x[:, :, :3, :3])"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
 
 
 def check_precision(precision: object, device: torch.device | None) -> None:
     """Refuse an unknown precision, and one in which networks cannot run on this CPU."""
-    if precision not in PRECISIONS:
-        raise refusal("precision", f"one of {', '.join(PRECISIONS)}", precision)
-    fault = cpu_fault(str(precision)) if device is not None and device.type == "cpu" else ""
-    if fault:
-        raise ValueError(f"precision must be float32 on this CPU, got {precision!r} ({fault})")
+    chosen = choice(precision, "precision", PRECISIONS)
+    on_cpu = device is not None and device.type == "cpu"
+    if on_cpu and chosen != PRECISIONS[0] and not runs_on_cpu(chosen):
+        raise ValueError(f"precision must be float32 on this CPU, which fails in {chosen}")
+
+
+# Networks take turns in this process and, on the CPU, in others with the same file.
+_turn = threading.RLock()
+_turn_file = -1
 
 
 @contextlib.contextmanager
@@ -128,88 +107,47 @@ def inference(device: torch.device, precision: str = "float32") -> Iterator[None
     A lower one holds inside products only, sums stay in float32. Float32 is that of IEEE 754: TF32
     and bfloat16, which torch may use instead, are switched off while the context lasts.
 
-    On the CPU networks take turns: each uses all of torch's threads, two at a time would hinder
+    Networks take turns: on the CPU each uses all of torch's threads, two at a time would hinder
     each other, and with fewer threads each the last bits would depend on how many run.
     `take_turns` extends this to several processes.
     """
     torch = require_torch()
     check_precision(precision, device)
-    turn = _cpu if device.type == "cpu" else contextlib.nullcontext()
-    with turn, torch.inference_mode(), _full_float32:
-        if precision == "float32":
-            yield
-        else:
-            with torch.autocast(device.type, dtype=getattr(torch, precision)):
-                yield
+    with _turn, contextlib.ExitStack() as stack:
+        if device.type == "cpu" and _turn_file >= 0:
+            fcntl.flock(_turn_file, fcntl.LOCK_EX)
+            stack.callback(fcntl.flock, _turn_file, fcntl.LOCK_UN)
+        stack.enter_context(torch.inference_mode())
+        _switch_to_ieee(torch, stack)
+        if precision != PRECISIONS[0]:
+            stack.enter_context(torch.autocast(device.type, dtype=getattr(torch, precision)))
+        yield
 
 
-class _FullFloat32(contextlib.AbstractContextManager[None]):
-    """Switches shorter formats off while any thread is inside; the switches are the process's."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside = threading.Lock(), 0
-        self._restore = contextlib.ExitStack()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._switch_off()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._restore.close()
-
-    def _switch_off(self) -> None:
-        torch = require_torch()
-        cuda, cudnn, cpu = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
-        try:
-            products, convolutions = torch.get_float32_matmul_precision(), cudnn.allow_tf32
-        except RuntimeError:
-            # Set by operator, the newer way, after which the older one no longer answers.
-            for part in (cuda.matmul, cudnn.conv, cudnn.rnn, cpu.matmul, cpu.conv):
-                self._restore.callback(setattr, part, "fp32_precision", part.fp32_precision)
-                part.fp32_precision = "ieee"
-            return
-        if products != "highest":
-            self._restore.callback(torch.set_float32_matmul_precision, products)
-            torch.set_float32_matmul_precision("highest")
-        if convolutions:
-            self._restore.callback(setattr, cudnn, "allow_tf32", convolutions)
-            cudnn.allow_tf32 = False
-
-
-_full_float32 = _FullFloat32()
-
-
-class _Turn(contextlib.AbstractContextManager[None]):
-    """Networks on the CPU, one at a time in this process, and in others with the same file."""
-
-    def __init__(self) -> None:
-        self._lock, self._depth, self.file = threading.RLock(), 0, -1
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._depth += 1
-        if self._depth == 1 and self.file >= 0:
-            fcntl.flock(self.file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        if self._depth == 1 and self.file >= 0:
-            fcntl.flock(self.file, fcntl.LOCK_UN)
-        self._depth -= 1
-        self._lock.release()
-
-
-_cpu = _Turn()
+def _switch_to_ieee(torch: Any, restore: contextlib.ExitStack) -> None:
+    """Switch shorter formats off; the switches are those of the process."""
+    cuda, cudnn, cpu = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    try:
+        products, convolutions = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    except RuntimeError:
+        # Set by operator, the newer way, after which the older one no longer answers.
+        for part in (cuda.matmul, cudnn.conv, cudnn.rnn, cpu.matmul, cpu.conv):
+            restore.callback(setattr, part, "fp32_precision", part.fp32_precision)
+            part.fp32_precision = "ieee"
+        return
+    if products != "highest":
+        restore.callback(torch.set_float32_matmul_precision, products)
+        torch.set_float32_matmul_precision("highest")
+    if convolutions:
+        restore.callback(setattr, cudnn, "allow_tf32", convolutions)
+        cudnn.allow_tf32 = False
 
 
 def take_turns(number: int) -> None:
     """Have networks on the CPU take turns with those of this user's processes with this number."""
+    global _turn_file  # noqa: PLW0603 - one for the process
     path = f"{tempfile.gettempdir()}/manymatch-{os.getuid()}-{number}.lock"
-    _cpu.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    _turn_file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def to_device(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:

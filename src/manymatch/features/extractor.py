@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,9 +148,8 @@ class Extractor:
         Never download weights.
     cache : path or FeatureCache, optional
         Folder in which features are kept and found again.
-    beside : sequence of Extractor
-        Further ones, for the same images. Networks that one of them has are not loaded again, and
-        detections that one of them makes are not made again, see `extract_all`.
+    networks : dict, optional
+        Detectors and backbones that are loaded; extractors with the same dict share them.
 
     Examples
     --------
@@ -166,7 +165,7 @@ class Extractor:
         device: str = "auto",
         offline: bool = False,
         cache: object = None,
-        beside: Sequence[Extractor] = (),
+        networks: dict[object, Any] | None = None,
     ) -> None:
         self.config = config if isinstance(config, FeatureConfig) else feature_config(config)
         self.device = choose_device(device) if self.config.needs_torch else None
@@ -175,7 +174,7 @@ class Extractor:
         if not isinstance(cache, FeatureCache | None):
             cache = FeatureCache(cache)
         self.cache: FeatureCache | None = cache
-        self._beside = tuple(beside)
+        self._networks = {} if networks is None else networks
         self._bases: dict[tuple[object, ...], PositionalBasis] = {}
         self._lock = threading.Lock()
 
@@ -190,15 +189,12 @@ class Extractor:
     @functools.cached_property
     def detector(self) -> Detector:
         """The detector, loaded when first used; a matcher that takes images has none."""
-        config = self.config
-        if config.detector == NO_DETECTOR:
+        how = self.config.detection
+        if self.config.detector == NO_DETECTOR:
             raise ValueError(f"detector must be one that finds keypoints, got {NO_DETECTOR!r}")
-        for other in self._beside:
-            if other.config.detection == config.detection:
-                return other.detector
-        detector = load_detector(**dict(config.detection), offline=self.offline)
-        if detector.module is not None and self.device is not None:
-            to_device(detector.module, self.device)
+        detector: Detector = self._loaded(
+            how, lambda: load_detector(**dict(how), offline=self.offline)
+        )
         return detector
 
     @functools.cached_property
@@ -211,14 +207,20 @@ class Extractor:
                     f"no descriptors of its own, got {NATIVE!r}"
                 )
             return None
-        name, weights = self.config.descriptor, self.config.weights
-        for other in self._beside:
-            if (other.config.descriptor, other.config.weights) == (name, weights):
-                return other.backbone
-        backbone = load_backbone(name, weights=weights, offline=self.offline)
-        if self.device is not None:
-            to_device(backbone.module, self.device)
-        return backbone
+        name, where = self.config.descriptor, self.config.weights
+        found: Backbone = self._loaded(
+            (name, where), lambda: load_backbone(name, weights=where, offline=self.offline)
+        )
+        return found
+
+    def _loaded(self, key: object, load: Callable[[], Any]) -> Any:
+        """Return a detector or backbone that is loaded, or load it to the device."""
+        if key not in self._networks:
+            made = load()
+            if made.module is not None and self.device is not None:
+                to_device(made.module, self.device)
+            self._networks[key] = made
+        return self._networks[key]
 
     def load(self) -> None:
         """Load the networks, which are otherwise loaded when first used."""
@@ -297,17 +299,15 @@ class Extractor:
         seen = {"layer": layer, "grid": dense.grid, "input_size": dense.input_size}
         disk = {"kind": "basis", **seen, **self._model_key(config)}
         kept: Any = None if self.cache is None else self.cache.read(disk)
-        if kept is not None:
-            basis = PositionalBasis(**kept)
-        else:
-            probe = {"probe": config.probe, "norm": config.norm}
-            basis = positional_bases({layer: dense}, backbone, **probe)[layer]  # type: ignore[arg-type]
+        if kept is None:
+            probe: dict[str, Any] = {"probe": config.probe, "norm": config.norm}
+            kept = vars(positional_bases({layer: dense}, backbone, **probe)[layer])
             if self.cache is not None:
-                self.cache.write(disk, vars(basis))
+                self.cache.write(disk, kept)
         while len(self._bases) >= _BASES_KEPT:
             self._bases.pop(next(iter(self._bases)))
-        self._bases[key] = basis
-        return basis
+        self._bases[key] = PositionalBasis(**kept)
+        return self._bases[key]
 
     @functools.cached_property
     def _hashes(self) -> dict[str, str]:
@@ -360,11 +360,10 @@ def make_extractors(
     cache: object = None,
 ) -> list[Extractor]:
     """Make extractors for the same images, which share networks; arguments as of `Extractor`."""
-    made: list[Extractor] = []
-    for config in configs:
-        shared: dict[str, Any] = {"cache": made[0].cache if made else cache, "beside": made}
-        made.append(Extractor(config, device=device, offline=offline, **shared))
-    return made
+    if not isinstance(cache, FeatureCache | None):
+        cache = FeatureCache(cache)
+    shared: dict[str, Any] = {"offline": offline, "cache": cache, "networks": {}}
+    return [Extractor(config, device=device, **shared) for config in configs]
 
 
 def extract_all(

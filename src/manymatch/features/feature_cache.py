@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manymatch._validate import count
 from manymatch.io.files import (
     as_path,
     make_folder,
@@ -47,12 +46,6 @@ class FeatureCache:
             raise ValueError(f"cache must be a folder, got the file {str(self.folder)!r}")
         #: False after an entry could not be written.
         self.writable = True
-
-    def __repr__(self) -> str:
-        return f"FeatureCache({str(self.folder)!r}, {count(len(self), 'entry', 'entries')})"
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self.folder.glob("??/*.npz"))
 
     def path(self, key: Mapping[str, Any]) -> Path:
         """Name of the file of an entry, there or not."""

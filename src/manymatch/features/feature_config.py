@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 from manymatch._validate import choice, flag, integer, real, refusal
@@ -22,13 +21,11 @@ NO_DETECTOR = "images"
 _WITHOUT_NETWORK = ("sift", "orb", "grid", NO_DETECTOR)
 setting = functools.partial(any_setting, panel="Features (by default as in the preset)")
 
-# Settings that were chosen for one detector or descriptor and mean nothing to another.
-_CHOSEN_FOR = {
+#: Settings that were chosen for one detector or descriptor and mean nothing to another.
+CHOSEN_FOR = {
     "detector": ("nms_radius", "threshold", "detector_weights"),
     "descriptor": ("layer", "debias", "weights"),
 }
-# Further ones that need a backbone.
-_OF_BACKBONES = ("precision",)
 # Whole numbers with their smallest value.
 _INTEGERS = {"max_keypoints": 1, "border": 0, "debias": 0, "nms_radius": 0, "layer": 1}
 
@@ -104,7 +101,7 @@ class FeatureConfig:
         flag(self.enlarge, "enlarge")
         choice(self.resize, "resize", RULES)
         choice(self.precision, "precision", PRECISIONS)
-        for name in ("layer", "debias", *_OF_BACKBONES):
+        for name in ("layer", "debias", "precision"):
             value = getattr(self, name)
             if self.descriptor == NATIVE and value != getattr(FeatureConfig, name):
                 raise ValueError(
@@ -132,20 +129,6 @@ class FeatureConfig:
     def replace(self, **changes: Any) -> FeatureConfig:
         """Return a copy with some fields changed; an unknown one is an error."""
         return dataclasses.replace(self, **changes)
-
-    def outdated(self, changes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Return which settings have no meaning after a change of the detector or the descriptor.
-
-        They are listed by "detector" or "descriptor". A setting that is itself among the changes,
-        or has its default, is not listed.
-        """
-        found = {}
-        for part, names in _CHOSEN_FOR.items():
-            old, new = getattr(self, part), changes.get(part, getattr(self, part))
-            all_names = (*names, *(_OF_BACKBONES if new == NATIVE else ())) if new != old else ()
-            kept = (name for name in all_names if name not in changes)
-            found[part] = tuple(n for n in kept if getattr(self, n) != getattr(FeatureConfig, n))
-        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, for records and cache keys."""

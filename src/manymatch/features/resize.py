@@ -46,10 +46,6 @@ class Frame:
         """Resized over original length, per axis (x, y)."""
         return np.divide(self.content, self.size)
 
-    def to_resized(self, points: ArrayLike) -> FloatArray:
-        """Map (N, 2) pixels of the user's image to the resized one."""
-        return (np.asarray(points, dtype=np.float64) + 0.5) * self.scale - 0.5
-
     def to_original(self, points: ArrayLike) -> FloatArray:
         """Map (N, 2) pixels of the resized image to the user's one."""
         return (np.asarray(points, dtype=np.float64) + 0.5) / self.scale - 0.5

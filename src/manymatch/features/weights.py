@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from manymatch._validate import require
 from manymatch.features.device import require_torch, works_now
 from manymatch.features.registry import Model, models
-from manymatch.io.files import MissingFileError, as_path, open_regular, read_json
+from manymatch.io.files import MissingFileError, as_path, read_json
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +70,11 @@ def find_weights(
     if isinstance(weights, str) and weights == RANDOM:
         return RANDOM
     if weights is not None:
-        return _explicit(weights)
+        path = as_path(weights, "weights").expanduser()
+        if not path.exists():
+            want = 'an existing file or folder or "random"'
+            raise MissingWeightsError(f"weights must be {want}, got {str(path)!r}")
+        return path
     found = whereabouts(model)
     if found is not None:
         _check_hash(model, *found)
@@ -122,7 +126,16 @@ def fill(
     state = load_state(source, model.entry)
     state = renamed(state if convert is None else convert(state), model)
     own = module.state_dict()
-    return load_strictly(module, {name: own[name] for name in model.constants} | state, model.name)
+    state = {name: own[name] for name in model.constants} | state
+    check_keys(
+        model.name,
+        total=len(own),
+        missing=own.keys() - state.keys(),
+        unexpected=state.keys() - own.keys(),
+        mismatched=(k for k in own.keys() & state.keys() if own[k].shape != state[k].shape),
+    )
+    module.load_state_dict(state, strict=True)
+    return freeze(module)
 
 
 def renamed(state: State, model: Model) -> State:
@@ -169,21 +182,6 @@ def fetch_command(model: Model) -> str:
     if model.url is not None:
         return f"curl -L --create-dirs -o {_torch_cache(model.url)} {model.url}"
     return ""
-
-
-def _explicit(weights: object) -> Path:
-    path = as_path(weights, "weights").expanduser()
-    want = ""
-    if not path.exists():
-        want = 'an existing file or folder or "random"'
-    elif path.is_dir() and not weight_files(path):
-        want = "a folder with a file of tensors (there is none)"
-    elif path.is_file() and path.suffix.lower() not in SUFFIXES:
-        want = f"a folder or a file that ends in {', '.join(SUFFIXES)}"
-    if want:
-        kind = WeightsError if path.exists() else MissingWeightsError
-        raise kind(f"weights must be {want}, got {str(path)!r}")
-    return path
 
 
 def _places(model: Model) -> Iterator[tuple[str, str, list[Path]]]:
@@ -283,7 +281,6 @@ class DownloadError(Exception):
 def _download(model: Model) -> Path:
     try:
         import huggingface_hub
-        from huggingface_hub import errors
     except ModuleNotFoundError:
         raise DownloadError("huggingface_hub is not installed") from None
     if model.hub_id is None:
@@ -293,28 +290,21 @@ def _download(model: Model) -> Path:
         return download(model.url, path, model.sha256.get(path.name, ""))
     pinned = {"repo_id": model.hub_id, "revision": model.revision}
     limits = {"allow_patterns": list(_HUB_FILES), "etag_timeout": _TIMEOUT_S}
-    known = {
-        errors.GatedRepoError: "the hub wants the licence accepted first",
-        errors.RevisionNotFoundError: f"the hub has no revision {model.revision}",
-        errors.RepositoryNotFoundError: "the hub has no such repository, or wants a login",
-    }
     try:
         # Ask for the repository first, as the library repeats failing downloads for minutes.
         huggingface_hub.HfApi().model_info(**pinned, timeout=_TIMEOUT_S)
         folder = Path(huggingface_hub.snapshot_download(**pinned, **limits))
     except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
-        reasons = (reason for kind, reason in known.items() if isinstance(error, kind))
-        raise DownloadError(next(reasons, first_line(error))) from None
+        raise DownloadError(first_line(error)) from None
     files = weight_files(folder)
     if not files:
         raise DownloadError("the hub has no .safetensors file of it")
     try:
         _check_hash(model, folder, _HUB)
-    except WeightsError as error:
+    except WeightsError:
         for file in files:
-            file.resolve().unlink(missing_ok=True)
-            file.unlink(missing_ok=True)
-        raise DownloadError(f"{error}; nothing is kept") from None
+            file.resolve().unlink()
+        raise
     return folder
 
 
@@ -396,11 +386,8 @@ def _read_file(file: Path, key: str | None) -> State:
     torch = require_torch()
     if file.suffix.lower() not in SUFFIXES:
         raise _unreadable(file, "its name does not end so")
-    try:
-        # Refuses missing files, and devices and FIFOs, which might never end.
-        open_regular(file).close()
-    except ValueError as error:
-        raise _unreadable(file, str(error), error) from error
+    if not file.is_file():
+        raise _unreadable(file, "there is no such file")
     try:
         if file.suffix.lower() == SUFFIXES[0]:
             library = require("safetensors.torch", "reading .safetensors files", "features")
@@ -449,26 +436,11 @@ def _load(torch: Any, file: Path, key: str | None, *, mapped: bool) -> Any:
     return content[key]
 
 
-def _unreadable(path: Path, reason: str, cause: object = None) -> WeightsError:
+def _unreadable(path: Path, reason: str) -> WeightsError:
     kinds = ", ".join(SUFFIXES[:-1])
-    missing = isinstance(cause, FileNotFoundError)
-    return (MissingWeightsError if missing else WeightsError)(
+    return (WeightsError if path.exists() else MissingWeightsError)(
         f"weights must be a {kinds} or {SUFFIXES[-1]} file of tensors, got {str(path)!r} ({reason})"
     )
-
-
-def load_strictly(module: torch.nn.Module, state: State, name: str) -> torch.nn.Module:
-    """Copy a state with the same keys and shapes into a module, and freeze that."""
-    own = module.state_dict()
-    check_keys(
-        name,
-        total=len(own),
-        missing=own.keys() - state.keys(),
-        unexpected=state.keys() - own.keys(),
-        mismatched=(k for k in own.keys() & state.keys() if own[k].shape != state[k].shape),
-    )
-    module.load_state_dict(state, strict=True)
-    return freeze(module)
 
 
 def check_keys(name: str, *, total: int, missing: Keys, unexpected: Keys, mismatched: Keys) -> None:

@@ -221,14 +221,8 @@ def _from_file(path: Path, name: str, size: tuple[int, int] | None) -> Camera:
         return as_camera(value, name)
     with _about(name):
         content = read_text(path, "a text file")
-    lines = [line.replace(",", " ").split() for line in content.splitlines()]
-    lines = [words for words in lines if words and not words[0].startswith("#")]
-    if len(lines) == 1:
-        return _from_words(lines[0], name, str(path), size)
-    matrix = [_numbers(words) for words in lines]
-    if len(lines) == 3 and all(row is not None and len(row) == 3 for row in matrix):
-        return as_camera(matrix, name)
-    raise ValueError(f"{name} must hold one camera, got {len(lines)} lines in {str(path)!r}")
+    lines = [line for line in content.splitlines() if not line.lstrip().startswith("#")]
+    return _from_words(" ".join(lines).replace(",", " ").split(), name, str(path), size)
 
 
 def _from_words(words: list[str], name: str, given: str, size: tuple[int, int] | None) -> Camera:
@@ -244,6 +238,8 @@ def _from_words(words: list[str], name: str, given: str, size: tuple[int, int] |
             raise ValueError(f"{name} must be a valid camera, but its {error}") from error
     if numbers is not None and len(numbers) == 4:
         return as_camera({"model": "PINHOLE", "params": numbers}, name)
+    if numbers is not None and len(numbers) == 9:
+        return as_camera(np.reshape(numbers, (3, 3)), name)
     if numbers is not None and len(numbers) == 1 and size is not None:
         width, height = size
         words, params = ["SIMPLE_PINHOLE"], [*numbers, (width - 1) / 2, (height - 1) / 2]

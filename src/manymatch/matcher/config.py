@@ -13,7 +13,13 @@ import tomli_w
 from manymatch._validate import METHODS, checked_method, refusal, suggest
 from manymatch.associate.candidates import NEAREST, Association
 from manymatch.features.device import default_preset
-from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE, NO_DETECTOR, FeatureConfig
+from manymatch.features.feature_config import (
+    CHOSEN_FOR,
+    FEATURE_PRESETS,
+    NATIVE,
+    NO_DETECTOR,
+    FeatureConfig,
+)
 from manymatch.features.matchers import FunctionMatcher, PairMatcher
 from manymatch.features.registry import check_matcher, find_matcher, load_matcher, matcher_names
 from manymatch.io.files import read_toml, reading, write_text
@@ -134,13 +140,21 @@ class SourceConfig:
         association = {name: value for name, value in changes.items() if name in _ASSOCIATION}
         if self.function is None and _takes_images(association.get("matcher", NEAREST)):
             features = {"detector": NO_DETECTOR, "descriptor": NATIVE} | features
-        for part, names in self.features.outdated(features).items():
-            if names:
-                values = ", ".join(f"{name}={getattr(self.features, name)}" for name in names)
-                why = "is left out: it was" if len(names) == 1 else "are left out: they were"
-                chosen = f"chosen for the {part} {getattr(self.features, part)}."
+        old, defaults = self.features, FeatureConfig()
+        for part, names in CHOSEN_FOR.items():
+            if features.get(part) in (None, getattr(old, part)):
+                continue
+            lost = [
+                name
+                for name in (*names, *(["precision"] if features[part] == NATIVE else []))
+                if name not in features and getattr(old, name) != getattr(defaults, name)
+            ]
+            if lost:
+                values = ", ".join(f"{name}={getattr(old, name)}" for name in lost)
+                why = "is left out: it was" if len(lost) == 1 else "are left out: they were"
+                chosen = f"chosen for the {part} {getattr(old, part)}."
                 notes.append(f'{values} of the preset "{self.name}" {why} {chosen}')
-                features |= {name: getattr(FeatureConfig, name) for name in names}
+                features |= {name: getattr(defaults, name) for name in lost}
         return dataclasses.replace(
             self,
             features=self.features.replace(**features),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from manymatch._validate import FloatArray
 from manymatch.estimate.words import verdict_sentence
 from manymatch.io.image import require_pillow
-from manymatch.viz.report import embedded_jpeg, script_policy, template_file, write_html
+from manymatch.viz.report import embedded_jpeg, shrunk, write_html
 
 if TYPE_CHECKING:
     from manymatch.matcher.align import Alignment
@@ -71,24 +71,18 @@ def write_overlay(
     Image = require_pillow()
     images, names, H = alignment.images, alignment.names, alignment.signed_homography()
     height, width = images[0].shape[:2]
-    shrink = min(1.0, _LONGEST_PX / max(width, height, 1))
-    size = max(1, round(width * shrink)), max(1, round(height * shrink))
+    size = shrunk((width, height), _LONGEST_PX)
     larger = np.diag([width / size[0], height / size[1], 1.0])
     larger[:2, 2] = 0.5 * np.diag(larger)[:2] - 0.5
     base = Image.fromarray(images[0]).resize(size, Image.Resampling.LANCZOS)
     warped = warp(images[1], H @ larger, size)
     dimmed = np.asarray(base) * _OUTSIDE
     shown = np.where(warped[..., 3:] > 0, warped[..., :3], dimmed.astype(np.uint8))
-    script = template_file("aligned.js")
     estimate = alignment.estimate
     return write_html(
         path,
-        "aligned.html",
+        "aligned",
         title=f"{names[1]} on {names[0]}",
-        policy=script_policy(script),
-        style=template_file("report.css"),
-        own_style=template_file("aligned.css"),
-        script=script,
         names=names,
         pictures=[
             embedded_jpeg(picture, _IMAGE_BYTES) for picture in (base, Image.fromarray(shown))

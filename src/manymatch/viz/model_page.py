@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import count, float_array, int_array, within
-from manymatch.io.image import load_image, open_image, require_pillow
-from manymatch.viz.figure import screen_image
-from manymatch.viz.report import embedded_jpeg, script_policy, template_file, write_html
+from manymatch._validate import count
+from manymatch.io.image import load_image, open_image
+from manymatch.viz.report import embedded_photo, shrunk, write_html
 
 if TYPE_CHECKING:
     import os
@@ -122,7 +121,7 @@ def write_model_page(
     total = sum(len(model.points) for model in ordered)
     share = min(1.0, _MOST_POINTS / max(total, 1))
     data: dict[str, Any] = {
-        "models": [_packed_model(model, share, len(images)) for model in ordered],
+        "models": [_packed_model(model, share) for model in ordered],
         "pairs": _packed_pairs(pairs, images),
         "sizes": [image.size for image in images],
     }
@@ -131,14 +130,10 @@ def write_model_page(
     room = int(0.75 * (_PAGE_BYTES - len(json.dumps(data))) / max(len(images), 1))
     placed = {camera.image for model in ordered for camera in model.cameras}
     shown = sum(model["shown"] for model in data["models"])
-    script = template_file("model.js")
     write_html(
         path,
-        "model.html",
+        "model",
         title=title,
-        policy=script_policy(script),
-        style=template_file("report.css") + template_file("model.css"),
-        script=script,
         data=data,
         kind="bad" if not ordered else "good" if len(placed) == len(images) else "doubt",
         headline=_headline(ordered, len(placed), len(images), total),
@@ -159,10 +154,7 @@ def _headline(models: Sequence[PageModel], placed: int, number: int, total: int)
     if not models:
         return f"There is no model: none of {count(number, 'image')} could be placed."
     part = f"All {number:,}" if placed == number else f"{placed:,} of {number:,}"
-    where = "one model"
-    if len(models) > 1:
-        sizes = [f"{len(model.cameras):,}" for model in models]
-        where = f"{len(models)} separate models, of {', '.join(sizes[:-1])} and {sizes[-1]} images"
+    where = "one model" if len(models) == 1 else f"{len(models)} separate models"
     return f"{part} images are in {where}, with {total:,} points."
 
 
@@ -178,29 +170,19 @@ def _some(number: int, most: int) -> IndexArray:
     return np.sort(np.random.default_rng(0).permutation(number)[:most])
 
 
-def _packed_model(model: PageModel, share: float, num_images: int) -> dict[str, Any]:
-    points = float_array(model.points, "points", "an array (P, 3)", (None, 3))
-    colors = int_array(model.colors, "colors", "an array (P, 3), as points", (len(points), 3))
-    within(colors, 0, 255, "colors", "numbers from 0 to 255")
-    cameras, number = model.cameras, len(model.cameras)
-    if not number:
-        raise ValueError("cameras must hold at least one camera, got a model without any")
-    image = int_array([camera.image for camera in cameras], "image", "an integer", (number,))
-    within(image, 0, num_images - 1, "image", f"places in {count(num_images, 'image')}")
-    R = float_array([camera.R for camera in cameras], "R", "arrays (3, 3)", (number, 3, 3))
-    t = float_array([camera.t for camera in cameras], "t", "arrays (3,)", (number, 3))
+def _packed_model(model: PageModel, share: float) -> dict[str, Any]:
+    points, cameras, number = model.points, model.cameras, len(model.cameras)
+    image = np.array([camera.image for camera in cameras])
+    R, t = (np.array([getattr(camera, name) for camera in cameras]) for name in ("R", "t"))
     # Half the width and the height of the image plane, at distance 1.
-    plane = [[0.5 * n / camera.focal_px for n in camera.size] for camera in cameras]
-    half = float_array(plane, "focal_px and size", "numbers", (number, 2))
+    half = np.array([[0.5 * n / camera.focal_px for n in camera.size] for camera in cameras])
     centres = -np.einsum("nij,ni->nj", R, t)
     axes, middle, scale = first_view(points, centres, R)
     kept = _some(len(points), round(share * len(points)))
-    seen = int_array(model.seen, "seen", "an array (S, 2)", (None, 2))
-    for side, most in enumerate((number, len(points))):
-        within(seen[:, side], 0, most - 1, "seen", "places in cameras and points")
     place = np.full(len(points), -1)
     place[kept] = np.arange(len(kept))
-    seen = np.column_stack([seen[:, 0], place[seen[:, 1]]])[place[seen[:, 1]] >= 0]
+    seen = np.column_stack([model.seen[:, 0], place[model.seen[:, 1]]])
+    seen = seen[seen[:, 1] >= 0]
     seen = seen[_some(len(seen), int(_MOST_SEEN * share))]
     seen = seen[np.lexsort(seen.T[::-1])]
     centres = (centres - middle) @ axes.T / scale
@@ -210,7 +192,7 @@ def _packed_model(model: PageModel, share: float, num_images: int) -> dict[str, 
     columns = [image, centres, (R @ axes.T).reshape(-1, 9), half]
     return {
         "points": _base64((points[kept] - middle) @ axes.T / scale, "f4"),
-        "colors": _base64(colors[kept], "u1"),
+        "colors": _base64(model.colors[kept], "u1"),
         "cameras": _base64(np.column_stack(columns), "f4"),
         "seen": _base64(seen[:, 1], "u4"),
         "seenBy": _base64(np.bincount(seen[:, 0], minlength=number), "u4"),
@@ -250,23 +232,19 @@ def first_view(
 
 def _packed_pairs(pairs: Sequence[PagePair], images: Sequence[PageImage]) -> dict[str, Any]:
     """Pack pairs column by column; ends of lines are shares of an image's width and height."""
-    ends = int_array([(p.first, p.second) for p in pairs], "pairs", "places", (None, 2))
-    within(ends, 0, len(images) - 1, "pairs", f"places in {count(len(images), 'image')}")
-    probability = float_array([p.probability for p in pairs], "probability", "numbers", (None,))
-    within(probability, 0.0, 1.0, "probability", "numbers from 0 to 1")
     reasons = list(dict.fromkeys(pair.reason for pair in pairs))
     verdicts = list(dict.fromkeys(pair.verdict for pair in pairs))
     place = {text: k for k, text in enumerate(reasons)}
     most = min(_LINES_OF_PAIR, _MOST_LINES // max(len(pairs), 1))
     drawn = [np.empty((0, 4))]
     for pair in pairs:
-        lines = float_array(pair.lines, "lines", "an array (L, 4)", (None, 4))
-        lines = lines[np.linspace(0, len(lines) - 1, min(most, len(lines))).astype(int)]
+        shown = np.linspace(0, len(pair.lines) - 1, min(most, len(pair.lines))).astype(int)
+        lines = pair.lines[shown]
         drawn.append((lines + 0.5) / (*images[pair.first].size, *images[pair.second].size))
     return {
-        "first": _base64(ends[:, 0], "u2"),
-        "second": _base64(ends[:, 1], "u2"),
-        "probability": _base64(probability, "f4"),
+        "first": _base64([pair.first for pair in pairs], "u2"),
+        "second": _base64([pair.second for pair in pairs], "u2"),
+        "probability": _base64([pair.probability for pair in pairs], "f4"),
         "accepted": _base64([pair.accepted for pair in pairs], "u1"),
         "matches": _base64([pair.matches for pair in pairs], "u4"),
         "verdict": _base64([verdicts.index(pair.verdict) for pair in pairs], "u1"),
@@ -282,14 +260,12 @@ def _thumbnail(image: PageImage, longest: int, most_bytes: int) -> str | None:
     """Return a photograph as a data URI; None without a file, or if it cannot be read any more."""
     if image.path is None:
         return None
-    shrink = min(1.0, longest / max(image.size))
-    width, height = (max(1, round(n * shrink)) for n in image.size)
+    size = shrunk(image.size, longest)
     try:
         with open_image(image.path) as opened:
             # JPEG is decoded at a fraction of its size, which is many times faster.
-            opened.draft("RGB", (max(width, height), max(width, height)))
+            opened.draft("RGB", (max(size), max(size)))
             photo = load_image(opened)
     except ValueError:
         return None
-    small = screen_image(photo, (width, height), "image")
-    return embedded_jpeg(require_pillow().fromarray(small), most_bytes)
+    return embedded_photo(photo, size, most_bytes)

@@ -192,17 +192,12 @@ def _telling(
     order = np.argsort(-np.hypot(*(place[later] - place[first]).T), kind="stable")
     beyond = graph.edges[later[order], 0]
     shown = _spread(graph.points0, beyond[: max(4 * most, len(beyond) // 4)], most)
-    if len(shown) == most:
-        of = f"{most} of the {len(beyond):,} keypoints"
-        if len(beyond) == most:
-            of = f"the {count(most, 'keypoint')}"
-        return shown, f"Drawn with their ranks for {of} whose match is beyond rank one."
-    more = _spread(graph.points0, np.setdiff1d(every, shown), most - len(shown))
-    if len(shown) == 0:
-        return more, f"Drawn with their ranks for {count(len(more), 'keypoint')}."
-    said = f"Drawn with their ranks for the {count(len(shown), 'keypoint')} whose match is beyond"
-    said += f" rank one and {count(len(more), 'other')}." if len(more) else " rank one."
-    return np.concatenate([shown, more]), said
+    said = f"{len(shown)} of the {len(beyond):,} whose match is beyond rank one"
+    if len(shown) < most:
+        more = _spread(graph.points0, np.setdiff1d(every, shown), most - len(shown))
+        shown = np.concatenate([shown, more])
+    number = count(len(shown), "keypoint")
+    return shown, f"Drawn with their ranks for {number}{f', {said}' if len(beyond) else ''}."
 
 
 def _draw_chosen(

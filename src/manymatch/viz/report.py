@@ -95,7 +95,7 @@ def write_report(
     total = timing.pop("total", sum(timing.values()))
     return write_html(
         path,
-        "report.html",
+        "report",
         **_stage(result, poses, _FILE, title),
         embedded=False,
         error_deg=errors[0] if errors and estimate.pose is not None else None,
@@ -125,17 +125,13 @@ def notebook_view(result: MatchResult) -> str:
     """
     poses = _poses(result, _NOTEBOOK)
     stage = _stage(result, poses, _NOTEBOOK)
-    page = page_template("report.html").render(**stage, embedded=True, error_deg=None, notes=())
-    # File names may hold characters that are not valid Unicode.
-    page, heading = (
-        html.escape(text.encode("utf-8", "replace").decode("utf-8"))
-        for text in (page, stage["title"])
-    )
+    page = rendered("report", **stage, embedded=True, error_deg=None, notes=())
+    heading = stage["title"].encode("utf-8", "replace").decode("utf-8")
     height = _frame_height(*stage["aspects"]) + (_CHOICE_PX if len(poses) > 1 else 0)
     return (
-        f'<iframe title="{heading}" sandbox="allow-scripts" '
+        f'<iframe title="{html.escape(heading)}" sandbox="allow-scripts" '
         f'style="display:block;width:100%;height:{height}px;border:0" '
-        f'srcdoc="{page}"></iframe>'
+        f'srcdoc="{html.escape(page)}"></iframe>'
     )
 
 
@@ -162,10 +158,8 @@ def _stage(
     for side, (name, frame) in enumerate(zip(result.names, sizes, strict=True)):
         panel = {"name": name, "width": frame[0], "height": frame[1], "uri": None, "shown": None}
         if result.images is not None:
-            shrink = min(1.0, size.longest_px / max(*frame, 1))
-            small = max(1, round(frame[0] * shrink)), max(1, round(frame[1] * shrink))
-            photo = screen_image(result.images[side], small, f"images[{side}]")
-            panel["uri"] = embedded_jpeg(require_pillow().fromarray(photo), size.image_bytes)
+            small = shrunk(frame, size.longest_px)
+            panel["uri"] = embedded_photo(result.images[side], small, size.image_bytes)
             panel["shown"] = None if small == frame else small
         panels.append(panel)
     others = result.systems()[1:]
@@ -176,14 +170,10 @@ def _stage(
     if len(poses) > 1:
         # The pose that is shown has its sentence above the images.
         sentences = [said for said in sentences if not said.startswith(words.GUESS)]
-    script = template_file("report.js")
     said = [choice["said"] for choice in choices]
     counts = [len(e.matches) for e in poses]
     return {
         "title": title or f"{result.names[0]} ↔ {result.names[1]}",
-        "policy": script_policy(script),
-        "style": template_file("report.css"),
-        "script": script,
         "data": {"names": result.names, **drawn, "said": said, "counts": counts},
         "poses": choices,
         "unseen": len(estimate.alternatives) + 1 - len(poses),
@@ -216,27 +206,34 @@ def page_template(name: str) -> Any:
     return environment.get_template(name)
 
 
-def write_html(path: str | os.PathLike[str], template: str, **values: Any) -> Path:
-    """Write a page, which appears only when it is complete, and return its path."""
-    target = as_path(path)
-    page = page_template(template).render(version=manymatch.__version__, **values)
+def rendered(name: str, **values: Any) -> str:
+    """Render the page of a name, with its script and styles, as text.
+
+    The page's policy allows only the content of the file, and only this script.
+    """
+    script = template_file(f"{name}.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    values["policy"] = (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+    own = "" if name == "report" else template_file(f"{name}.css")
+    values |= {"script": script, "style": template_file("report.css") + own}
+    text = page_template(f"{name}.html").render(version=manymatch.__version__, **values)
     # File names may hold characters that are not valid Unicode.
-    write_whole(target, lambda file: file.write(page.encode("utf-8", "replace")))
+    return str(text).encode("utf-8", "replace").decode("utf-8")
+
+
+def write_html(path: str | os.PathLike[str], name: str, **values: Any) -> Path:
+    """Write the page of a name, which appears only when it is complete, and return its path."""
+    target, page = as_path(path), rendered(name, **values)
+    write_whole(target, lambda file: file.write(page.encode("utf-8")))
     return target
 
 
 def template_file(name: str) -> str:
     """Return the text of a template, style or script."""
     return resources.files("manymatch.viz").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def script_policy(script: str) -> str:
-    """Return a policy that allows only the content of the file, and only this script."""
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return (
-        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _choices(poses: list[RelativePoseEstimate], confidence: Confidence) -> list[dict[str, Any]]:
@@ -317,7 +314,7 @@ def _residuals(
         "end": f"{end:.3g}",
         "threshold": f"{threshold:.3g}",
         "bins": len(edges) - 1,
-        "grid": [(n, n / top) for n in _round_numbers(top)],
+        "grid": [(n, n / top) for n in (top // 2, top) if n],
         "bars": [
             (name, k, n / top)
             for name, values in counts.items()
@@ -328,15 +325,6 @@ def _residuals(
         "median": float(np.median(chosen)) if len(chosen) else None,
         "beyond": count(int(np.sum(residual > end)), "candidate"),
     }
-
-
-def _round_numbers(top: int) -> list[int]:
-    """Return two or more round numbers up to top, for the lines of the grid."""
-    size = 10 ** (len(str(top)) - 1)
-    for step in (size * 5, size * 2, size, size // 2, size // 5):
-        if step and top // step >= 2:
-            return [k * step for k in range(1, top // step + 1)]
-    return [top]
 
 
 def _pose(pose: RelativePose | None) -> dict[str, Any] | None:
@@ -417,3 +405,16 @@ def embedded_jpeg(picture: Any, most_bytes: int) -> str:
         if buffer.tell() <= most_bytes:
             break
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def shrunk(size: tuple[int, int], longest: int) -> tuple[int, int]:
+    """Return a width and height whose longer edge is at most so long."""
+    shrink = min(1.0, longest / max(*size, 1))
+    return max(1, round(size[0] * shrink)), max(1, round(size[1] * shrink))
+
+
+def embedded_photo(image: Any, size: tuple[int, int], most_bytes: int) -> str:
+    """Return a photograph at a width and height as a JPEG in a data URI."""
+    return embedded_jpeg(
+        require_pillow().fromarray(screen_image(image, size, "images")), most_bytes
+    )

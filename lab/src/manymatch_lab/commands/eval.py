@@ -29,7 +29,17 @@ from manymatch_lab.evaluate.protocol import (
 from manymatch_lab.evaluate.run import RunConfig, RunResult, run_sets
 from manymatch_lab.evaluate.run_tables import run_table
 from manymatch_lab.evaluate.tables import show_table
-from manymatch_lab.flags import Root, Seeds, Sets
+from manymatch_lab.flags import (
+    Limit,
+    Longest0,
+    Longest1,
+    MemoryMb,
+    RetryErrors,
+    Root,
+    Seeds,
+    Sets,
+    Workers,
+)
 
 if TYPE_CHECKING:
     _Found = dict[tuple[str, str], dict[str, RunResult]]
@@ -79,19 +89,21 @@ def run(
             "part of the results.",
         ),
     ] = False,
-    camera_per: flags.CameraPer = "pair",
+    camera_per: Annotated[
+        str, f"Which images share an unknown focal length: {', '.join(CAMERA_PER)}."
+    ] = "pair",
     protocol: _ProtocolName = None,
     seeds: Seeds = PAPER.seeds,
-    limit: flags.Limit = None,
-    workers: flags.Workers = 0,
+    limit: Limit = None,
+    workers: Workers = 0,
     out_folder: Annotated[
         Path,
         typer.Option("--out", help="Folder of the results; an interrupted run continues there."),
     ] = Path("out/eval"),
-    longest0: flags.Longest0 = None,
-    longest1: flags.Longest1 = None,
-    retry_errors: flags.RetryErrors = False,
-    memory_mb: flags.MemoryMb = 512,
+    longest0: Longest0 = None,
+    longest1: Longest1 = None,
+    retry_errors: RetryErrors = False,
+    memory_mb: MemoryMb = 512,
     as_json: Json = False,
     *,
     settings: dict[str, Any],

@@ -37,7 +37,16 @@ from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, run_heade
 from manymatch_lab.evaluate.run_tables import budget_text, seeds_text
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
 from manymatch_lab.evaluate.tables import Cell, Table
-from manymatch_lab.flags import Precision, Root, Seeds
+from manymatch_lab.flags import (
+    Limit,
+    Longest0,
+    Longest1,
+    Precision,
+    RetryErrors,
+    Root,
+    Seeds,
+    Workers,
+)
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import (
     Presets,
@@ -92,11 +101,11 @@ class ImageSets(RunSets):
         folder: Path = Path(),
         *,
         root: Root = None,
-        limit: flags.Limit = None,
-        workers: flags.Workers = 0,
-        longest0: flags.Longest0 = None,
-        longest1: flags.Longest1 = None,
-        retry_errors: flags.RetryErrors = False,
+        limit: Limit = None,
+        workers: Workers = 0,
+        longest0: Longest0 = None,
+        longest1: Longest1 = None,
+        retry_errors: RetryErrors = False,
         progress: Any = None,
     ) -> ImageSets:
         """Open the sets that are here, and list those that are not."""

@@ -32,8 +32,6 @@ from manymatch.io.files import read_json
 
 _UNIT = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 _NORMS = ("layernorm", "norm", "post_layernorm", "layer_norm")
-# More than any known network has besides its patches.
-_MOST_PREFIX_TOKENS = 64
 # Parts behind the last block, which no map needs.
 _HEADS = ("pooler.", "head.", "classifier.")
 
@@ -58,16 +56,11 @@ class HubBackbone(TokenBackbone):
 def load_hub(model: str, weights: object = None, offline: bool = False) -> HubBackbone:
     """Make a model by its id on the hub, or from a folder with a config.json."""
     transformers = require_transformers()
-    name = f"hf:{model}"
+    name, local = f"hf:{model}", Path(model).expanduser()
     record = Model(name, "backbone", "hub", hub_id=model, licence=f"see its page ({model})")
-    local = Path(model).expanduser()
     own = local.is_dir() and weights is None
     source = local if own else find_weights(record, weights, offline)
     folder = local if local.is_dir() or source == RANDOM else source
-    if source == RANDOM and not local.is_dir():
-        raise WeightsError(
-            f"model must be a folder with a config.json where weights are random, got {name!r}"
-        )
     if not (folder / "config.json").is_file():
         raise WeightsError(
             f"weights of {name!r} must be a folder with a config.json, got {str(folder)!r}"
@@ -78,98 +71,62 @@ def load_hub(model: str, weights: object = None, offline: bool = False) -> HubBa
     if config.model_type == "vit_mae":
         config.mask_ratio = 0.0
     try:
-        backbone = _made(transformers, config, source, record)
+        backbone = _made(transformers.MODEL_MAPPING[type(config)], config, source, record)
         backbone.mean, backbone.std = _normalisation(folder, config.model_type)
-        backbone.prefix = _prefix_of(backbone)
-    except _NotUnderstood as error:
+    except WeightsError:
+        raise
+    except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise ValueError(
-            f"model must be a vision transformer that transformers knows, got {name!r} ({error})"
+            f"model must be a vision transformer that transformers knows, got {name!r} "
+            f"({config.model_type}: {first_line(error)})"
         ) from None
     return backbone
 
 
-class _NotUnderstood(Exception):  # noqa: N818 (its text is the end of another sentence)
-    """A model is not a plain vision transformer; the text says why."""
-
-
-def _made(transformers: Any, config: Any, source: Any, record: Model) -> HubBackbone:
-    """Make the network, which must want nothing but pixels, and find its blocks."""
-    kind = config.model_type
-    try:
-        network = transformers.MODEL_MAPPING[type(config)]
-    except KeyError:
-        raise _NotUnderstood(f"{kind} has no plain network") from None
-    takes = inspect.signature(network.forward).parameters
-    more = [
-        name
-        for name, p in takes.items()
-        if p.default is p.empty
-        and p.kind is p.POSITIONAL_OR_KEYWORD
-        and name not in {"self", "pixel_values"}
-    ]
-    if "pixel_values" not in takes:
-        raise _NotUnderstood(f"{kind} takes no images")
-    if more:
-        raise _NotUnderstood(f"{kind} also wants {', '.join(more)}")
-    patch = getattr(config, "patch_size", None)
-    sides = set(patch) if isinstance(patch, list | tuple) else {patch}
-    if len(sides) != 1 or not all(isinstance(side, int) for side in sides):
-        raise _NotUnderstood(f"its patch size is {patch!r}")
+def _made(network: Any, config: Any, source: Any, record: Model) -> HubBackbone:
+    """Make the network, find its blocks, and count the tokens before the patches."""
     # Files hold text encoders and heads under many names, which are not used.
-    unused = ("",), _HEADS
-    module: Any = load_network(network, config, source, record, *unused)
-    depth, dim = (getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size"))
+    module: Any = load_network(network, config, source, record, ("",), _HEADS)
     lists = [
         part
         for part in module.modules()
         if isinstance(part, torch.nn.ModuleList)
-        and len(part) == depth
+        and len(part) == config.num_hidden_layers
         and len({type(block) for block in part}) == 1
     ]
-    if len(lists) != 1 or not isinstance(dim, int):
-        raise _NotUnderstood(f"it has {len(lists)} lists of {depth} blocks")
+    if len(lists) != 1:
+        raise ValueError(f"it has {len(lists)} lists of {config.num_hidden_layers} blocks")
     norm = next((getattr(module, name) for name in _NORMS if hasattr(module, name)), None)
     backbone = HubBackbone(record, module, lists[0], norm)
-    backbone.patch_size = sides.pop()
-    return backbone
-
-
-def _prefix_of(backbone: HubBackbone) -> int:
-    """Run a small black image through all blocks and count the tokens before the patches."""
+    patch = config.patch_size
+    backbone.patch_size = patch if isinstance(patch, int) else patch[0]
     rows, columns = 3, 4
-    size = (rows * backbone.patch_size, columns * backbone.patch_size)
-    try:
-        with torch.inference_mode():
-            inputs = backbone.inputs(torch.zeros(1, 3, *size))
-            ends = run_blocks(backbone.module, backbone.blocks, [1, backbone.num_layers], inputs)
-    except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
-        raise _NotUnderstood(f"it does not run alone: {first_line(error)}") from None
-    shapes: set[tuple[int, ...]] = {tuple(tokens.shape) for tokens in ends.values()}
-    for prefix in range(_MOST_PREFIX_TOKENS + 1):
-        if shapes == {(1, prefix + rows * columns, backbone.dim)}:
-            return prefix
-    found = " and ".join(map(str, sorted(shapes)))
-    raise _NotUnderstood(f"for {rows} x {columns} patches its blocks return shapes {found}")
+    black = torch.zeros(1, 3, rows * backbone.patch_size, columns * backbone.patch_size)
+    with torch.inference_mode():
+        inputs = backbone.inputs(black)
+        ends = run_blocks(module, backbone.blocks, [1, backbone.num_layers], inputs)
+    shapes = {tuple(tokens.shape) for tokens in ends.values()}
+    backbone.prefix = min(shape[1] for shape in shapes) - rows * columns
+    if backbone.prefix < 0 or shapes != {(1, backbone.prefix + rows * columns, backbone.dim)}:
+        found = " and ".join(map(str, sorted(shapes)))
+        raise ValueError(f"for {rows} x {columns} patches its blocks return shapes {found}")
+    return backbone
 
 
 def _normalisation(folder: Path, kind: str) -> Any:
     """Mean and standard deviation that the network was trained with."""
-    file = folder / "preprocessor_config.json"
     if kind == "radio":
         # It normalises inside; its processor is ignored.
         return _UNIT
+    content = read_json(folder / "preprocessor_config.json", "a JSON file of the normalisation")
     try:
-        content = read_json(file, "a JSON file")
-    except ValueError as error:
-        raise _NotUnderstood(f"how images are normalised is unknown: {error}") from None
-    if isinstance(content, dict) and not content.get("do_normalize", True):
-        return _UNIT
-    try:
+        if not content.get("do_normalize", True):
+            return _UNIT
         mean, std = (tuple(map(float, content[key])) for key in ("image_mean", "image_std"))
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         mean = std = ()
     if len(mean) != 3 or len(std) != 3:
-        raise _NotUnderstood(f"its {file.name} lacks image_mean and image_std of RGB")
+        raise ValueError("its preprocessor_config.json lacks image_mean and image_std of RGB")
     return mean, std
 
 
@@ -233,15 +190,12 @@ def _create(timm: Any, name: str) -> Any:
         module = timm.create_model(name, num_classes=0, dynamic_img_size=True)
     except TypeError:
         module = None
-    patch = getattr(getattr(module, "patch_embed", None), "patch_size", None)
+    patch = getattr(getattr(module, "patch_embed", None), "patch_size", (0, 1))
     plain = all(hasattr(module, part) for part in ("blocks", "embed_dim", "forward_intermediates"))
-    why = "" if patch and plain else "it wants one size, or is built otherwise"
-    if patch and not why and patch[0] != patch[1]:
-        why = f"its patches are {patch[0]} x {patch[1]} pixels, not square"
-    if why:
+    if not plain or patch[0] != patch[1]:
         raise ValueError(
-            "model must be a vision transformer of timm for images of any size, got "
-            f"{name!r} ({why})"
+            "model must be a vision transformer of timm with square patches for images of any "
+            f"size, got {name!r}"
         )
     return module
 

@@ -134,37 +134,30 @@ def matcher_graph(
     """
     seen = (features0.as_seen(), features1.as_seen())
     label = f"the matcher {matcher.name!r}"
-    if matcher.takes == "features":
-        index0, index1, scores = matcher.match(*seen)
-        columns = [
-            int_array(index, f"{label}: indices{side}", "an (M,) array of keypoints", (None,))
-            for side, index in enumerate((index0, index1))
-        ]
-        points = [features0.points, features1.points]
-    else:
-        found0, found1, scores = matcher.match(*(features.image for features in seen))
-        pixels = [
-            float_array(found, f"{label}: points{side}", "an (M, 2) array of pixels", (None, 2))
-            for side, found in enumerate((found0, found1))
-        ]
-        points, columns = [], []
-        for features, found in zip((features0, features1), pixels, strict=True):
-            places, index = np.unique(found, axis=0, return_inverse=True)
-            points.append(features.from_seen(places))
-            columns.append(index.reshape(-1).astype(np.int64))
-    num = len(columns[0])
-    if len(columns[1]) != num:
-        raise ValueError(f"{label} must return pairs, got {num} and {len(columns[1])}")
-    inside = np.ones(num, dtype=bool)
-    if matcher.takes == "images":
-        # Pixels reach half a pixel beyond their centres.
-        for features, found in zip(seen, pixels, strict=True):
-            limit = np.array(features.size) - 0.5
-            inside &= np.all((found >= -0.5) & (found <= limit), axis=1)
+    images = matcher.takes == "images"
+    *found, scores = matcher.match(*((features.image for features in seen) if images else seen))
+    ends: list[Any] = [
+        float_array(one, f"{label}: points{side}", "an (M, 2) array of pixels", (None, 2))
+        if images
+        else int_array(one, f"{label}: indices{side}", "an (M,) array of keypoints", (None,))
+        for side, one in enumerate(found)
+    ]
+    num = len(ends[0])
+    if len(ends[1]) != num:
+        raise ValueError(f"{label} must return pairs, got {num} and {len(ends[1])}")
     prior = None
     if scores is not None:
-        prior = float_array(scores, f"{label}: scores", f"{num} numbers", (num,))[inside]
-    edges = np.column_stack(columns)[inside]
+        prior = float_array(scores, f"{label}: scores", f"{num} numbers", (num,))
+    points = [features0.points, features1.points]
+    if images:
+        # Pixels reach half a pixel beyond their centres.
+        last = np.array([features.size for features in seen])[:, None] - 0.5
+        inside = np.all((np.stack(ends) >= -0.5) & (np.stack(ends) <= last), axis=(0, 2))
+        prior = None if prior is None else prior[inside]
+        for side, features in enumerate((features0, features1)):
+            places, index = np.unique(ends[side][inside], axis=0, return_inverse=True)
+            points[side], ends[side] = features.from_seen(places), index.reshape(-1)
+    edges = np.column_stack(ends)
     # Of equal scores, the first in the matcher's order.
     order = np.arange(len(edges)) if prior is None else np.argsort(-prior, kind="stable")
     edges = edges[order]
@@ -173,7 +166,6 @@ def matcher_graph(
     edges, rank = edges[by_rank], rank[by_rank]
     values = None if prior is None else prior[order][by_rank]
     try:
-        graph = AssociationGraph(points[0], points[1], edges, values, rank, prior=values)
+        return AssociationGraph(points[0], points[1], edges, values, rank, prior=values)
     except ValueError as error:
         raise ValueError(f"{label} must return what a graph takes: {error}") from error
-    return graph.compact()[0] if matcher.takes == "images" else graph
