@@ -251,7 +251,7 @@ def test_superglue(tmp_path):
         ({"match_confidence": np.full(4, np.nan)}, "finite"),
         ({"keypoints0": np.zeros((4, 3))}, "points0 must be"),
         ({"keypoints0": np.array(3.0)}, "points0 must be"),
-        ({"keypoints1": np.array([{}], dtype=object)}, "Python objects"),
+        ({"keypoints1": np.array([{}], dtype=object)}, "Object arrays"),
     ],
 )
 def test_bad_superglue(tmp_path, changes, reason):
@@ -323,7 +323,7 @@ def test_arrays_by_name(tmp_path):
         ({"edges": [[0, 9]]}, "edges must hold indices into points1"),
         ({"points1": np.zeros((4, 5))}, "points1 must be an .N, 2. array"),
         ({"rank": [1, 2]}, "rank must be an array of shape"),
-        ({"points0": np.array([{}], dtype=object)}, "Python objects"),
+        ({"points0": np.array([{}], dtype=object)}, "Object arrays"),
     ],
 )
 def test_bad_arrays_by_name(tmp_path, change, reason):

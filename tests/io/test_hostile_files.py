@@ -167,25 +167,10 @@ def test_hloc_files_do_not_lead_into_others(tmp_path, monkeypatch, make, says):
         read_hloc("features.h5", "features.h5", "a", "b")
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"compression": "gzip", "shuffle": True, "fletcher32": True},
-        {"compression": "gzip"}, {"compression": "lzf", "shuffle": True}, {"fletcher32": True},
-        {"chunks": (3, 2)}, {},
-    ],
-)  # fmt: skip
-def test_packed_hloc_files_are_read(tmp_path, how):
-    points = np.random.default_rng(0).uniform(0, 99, (4, 2)).astype(np.float32)
+def test_packed_hloc_files_are_refused(tmp_path):
     path = tmp_path / "a.h5"
-    hloc_file(path, lambda group: group.create_dataset("keypoints", data=points, **how))
-    assert np.array_equal(read_hloc(path, path, "a", "b").points0, points)
-
-
-def test_hloc_files_of_other_filters_are_refused(tmp_path):
-    path = tmp_path / "a.h5"
-    features(data=np.zeros((4, 2), np.int32), scaleoffset=0)(path)
-    with pytest.raises(ValueError, match="packed by other filters than gzip or lzf"):
+    features(data=np.zeros((4, 2), np.float32), compression="gzip")(path)
+    with pytest.raises(ValueError, match="it is packed, which hloc does not do"):
         read_hloc(path, path, "a", "b")
 
 

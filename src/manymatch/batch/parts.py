@@ -285,10 +285,7 @@ def open_run(
         sealed = {**wanted, "checksum": zlib.crc32(_json(wanted).encode())}
         files.write_text(folder / RUN, f"{_json(sealed, indent=2)}\n")
     files.make_folder(run.parts)
-    for path in () if is_remote(run.parts) else run.parts.glob(".*.tmp"):
-        with contextlib.suppress(FileNotFoundError):
-            if files.abandoned(path):
-                path.unlink()
+    files.remove_abandoned(run.parts)
     return run
 
 
