@@ -13,7 +13,7 @@ import pytest
 
 from manymatch import Camera, RelativePose
 from manymatch.geometry.pose import rotation_error_deg
-from manymatch.io.pair_writer import ImageRecord
+from manymatch.io.matches import ImageRecord
 from manymatch.reconstruct.mapping import MappingError, Model, agreement, map_pairs, run_jobs
 from tests.support.scenes import CAMERA, arc
 

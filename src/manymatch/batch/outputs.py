@@ -31,11 +31,8 @@ from manymatch.batch.work import (
 )
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
-from manymatch.io.colmap_matches import check_mirrored
 from manymatch.io.files import as_path, make_folder, read_text, whole_file, write_text
-from manymatch.io.image import stored_orientation
-from manymatch.io.matches import PairMatches, alternatives_of
-from manymatch.io.pair_writer import ImageRecord
+from manymatch.io.matches import ImageRecord, PairMatches, alternatives_of
 from manymatch.io.pairs import numbered, posed
 from manymatch.matcher.match_result import FORMATS, WRITERS, check_formats
 
@@ -422,36 +419,18 @@ def checked_formats(
         raise ValueError(
             f"pairs must have two images {purpose}, got {pairs[int(twice[0])].name0!r} twice"
         )
-    if "colmap-db" in chosen:
-        _check_database(pairs, images, numbers, purpose)
-    return chosen
-
-
-def _check_database(
-    pairs: Sequence[Pair], images: Mapping[str, PairImage], numbers: IndexArray, purpose: str
-) -> None:
-    """Refuse several cameras of an image, those that COLMAP does not have, and mirrored pairs."""
     cameras: dict[str, Camera | None] = {}
     # Where no pair has a camera there is nothing to compare.
-    for pair in pairs if len(posed(pairs)) else ():
+    for pair in pairs if "colmap-db" in chosen and len(posed(pairs)) else ():
         for name, camera in ((pair.name0, pair.camera0), (pair.name1, pair.camera1)):
             if cameras.setdefault(name, camera) != camera:
                 raise ValueError(
                     f"pairs must have one camera of {name!r} {purpose}, got {camera} after "
                     f"{cameras[name]}"
                 )
-    for name, camera in cameras.items():
-        try:
-            _ = camera and camera.to_colmap()
-        except ValueError as error:
-            fit = f"pairs must have cameras that fit, but of {name!r}: {error}"
-            raise ValueError(fit) from error
-    stored = [
-        ImageRecord(name, (1, 1), orientation=stored_orientation(image.path))
-        for name, image in images.items()
-    ]
-    for first, second in numbers.tolist():
-        check_mirrored(stored[first], stored[second])
+            if camera is not None:
+                camera.to_colmap()  # an error if COLMAP does not have it
+    return chosen
 
 
 def write_outputs(

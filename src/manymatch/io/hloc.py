@@ -18,8 +18,14 @@ from manymatch._validate import FloatArray, refusal, require
 from manymatch.graph import AssociationGraph, checked_points
 from manymatch.io import files
 from manymatch.io.files import PathLike
-from manymatch.io.matches import UNMATCHED, PairMatches, graph_from_partners, scored_graph
-from manymatch.io.pair_writer import ImageRecord, PairWriter
+from manymatch.io.matches import (
+    UNMATCHED,
+    ImageRecord,
+    PairMatches,
+    PairWriter,
+    graph_from_partners,
+    scored_graph,
+)
 
 MATCHES = "an hloc .h5 file of matches"
 FEATURES = "an hloc .h5 file of features"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch._validate import FloatArray
-    from manymatch.io.pair_writer import ImageRecord
+    from manymatch.io.matches import ImageRecord
     from manymatch.reconstruct.mapping import Model
     from manymatch.reconstruct.pair_graph import PairGraph, PhotoPair
     from manymatch.reconstruct.photos import Photos
