@@ -108,16 +108,6 @@ def test_hloc_many_pairs_in_one_go(h5py, tmp_path):
 
 
 @pytest.mark.usefixtures("h5py")
-def test_hloc_keeps_pairs_of_an_image_that_is_called_like_a_pair(tmp_path):
-    """Former versions joined the names of a pair by "_"."""
-    files = tmp_path / "features.h5", tmp_path / "matches.h5"
-    with HlocWriter(*files) as writer:
-        writer.add("a_b", "c", PairMatches(P0, P1, MATCHES))
-        writer.add("a", "b", PairMatches(P0, P1, MATCHES))
-    assert len(read_hloc(files[1], files[0], "a_b", "c").edges) == 3
-
-
-@pytest.mark.usefixtures("h5py")
 @pytest.mark.parametrize(
     ("name", "points", "message"),
     [
@@ -230,20 +220,17 @@ def hloc(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("pair", ["db-1.jpg/q-2.jpg", "db-1.jpg_q-2.jpg"])
-def test_hloc(hloc, pair):
-    matches, features = hloc(pair)
+def test_hloc(hloc):
+    matches, features = hloc("db-1.jpg/q-2.jpg")
     graph = AssociationGraph(Q0, Q1, EDGES, [0.75, 0.5, 0.25])
     names = {"name0": "db/1.jpg", "name1": "q/2.jpg"}
     assert read_hloc(matches, features, **names) == graph
-    assert read_hloc(matches, features, **names, features1=features) == graph
     assert load_graph(matches, features=features, **names) == graph
 
 
 @pytest.mark.parametrize("score", [True, False])
-@pytest.mark.parametrize("pair", ["db-1.jpg/q-2.jpg", "db-1.jpg_q-2.jpg"])
-def test_hloc_pair_asked_for_the_other_way_round(hloc, pair, score):
-    matches, features = hloc(pair, score=score)
+def test_hloc_pair_asked_for_the_other_way_round(hloc, score):
+    matches, features = hloc("db-1.jpg/q-2.jpg", score=score)
     graph = read_hloc(matches, features, "q/2.jpg", "db/1.jpg")
     if score:
         assert graph == AssociationGraph(Q1, Q0, [[0, 2], [1, 3], [2, 0]], [0.75, 0.5, 0.25])

@@ -33,18 +33,16 @@ FEATURES = "an hloc .h5 file of features"
 _SOURCE = "source0"
 
 
-def read_hloc(
-    path: PathLike, features: PathLike, name0: str, name1: str, features1: PathLike | None = None
-) -> AssociationGraph:
+def read_hloc(path: PathLike, features: PathLike, name0: str, name1: str) -> AssociationGraph:
     """Read the matches of one pair of images from hloc's files.
 
     Parameters
     ----------
     path
         File of matches. The pair may be stored in either order; hloc writes "-" for "/" in names
-        and joins the two by "/" (older versions by "_").
-    features, features1
-        File of features with the keypoints of both images, or one for each.
+        and joins the two by "/".
+    features
+        File of features with the keypoints of both images.
     name0, name1
         Names of the images as in the list that hloc was run with.
 
@@ -58,26 +56,23 @@ def read_hloc(
     for argument, name in (("name0", name0), ("name1", name1)):
         if not str(name).strip("/"):
             raise ValueError(f"{argument} must be the name of an image, got {name!r}")
-    other = features if features1 is None else features1
-    points = _keypoints(features, name0), _keypoints(other, name1)
+    points = _keypoints(features, name0), _keypoints(features, name1)
     with _open(path, MATCHES) as file:
-        for former in (0, 1):
-            for swapped in (False, True):
-                group = pair_names(*((name1, name0) if swapped else (name0, name1)))[former]
-                partners = _read(file, f"{group}/matches0")
-                if partners is not None:
-                    scores = _read(file, f"{group}/matching_scores0")
-                    sources = _sources(file, f"{group}/{_SOURCE}")
-                    first, second = points[::-1] if swapped else points
-                    graph = graph_from_partners(first, second, partners, scores, *sources)
-                    return _swap(graph) if swapped else graph
+        for swapped in (False, True):
+            group = _pair_name(*((name1, name0) if swapped else (name0, name1)))
+            partners = _read(file, f"{group}/matches0")
+            if partners is not None:
+                scores = _read(file, f"{group}/matching_scores0")
+                sources = _sources(file, f"{group}/{_SOURCE}")
+                first, second = points[::-1] if swapped else points
+                graph = graph_from_partners(first, second, partners, scores, *sources)
+                return _swap(graph) if swapped else graph
         raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
 
-def pair_names(name0: str, name1: str) -> tuple[str, str]:
-    """Return the groups under which hloc keeps a pair: its present and its former spelling."""
-    flat0, flat1 = name0.replace("/", "-"), name1.replace("/", "-")
-    return f"{flat0}/{flat1}", f"{flat0}_{flat1}"
+def _pair_name(name0: str, name1: str) -> str:
+    """Return the group under which hloc keeps a pair."""
+    return f"{name0.replace('/', '-')}/{name1.replace('/', '-')}"
 
 
 def _swap(graph: AssociationGraph) -> AssociationGraph:
@@ -220,7 +215,7 @@ class HlocWriter(PairWriter):
         self._features_file.check()
 
     def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
-        group = self._matches.create_group(pair_names(image0.name, image1.name)[0])
+        group = self._matches.create_group(_pair_name(image0.name, image1.name))
         partner, confidence = pair.partners(), pair.per_keypoint(pair.confidence, 0.0)
         group["matches0"] = partner.astype(np.int32)
         scores = partner != UNMATCHED if confidence is None else confidence
