@@ -407,7 +407,7 @@ def test_rows_of_many_parts_come_in_the_order_of_the_pairs(tmp_path, monkeypatch
 
 
 def test_page_shows_pairs_by_verdict_with_pictures(pairs, tmp_path, monkeypatch):
-    monkeypatch.setattr("manymatch.batch.gallery._MOST_PAIRS", 8)
+    monkeypatch.setattr("manymatch.batch.outputs._MOST_PAIRS", 8)
     name = "<script>alert(1)</script>&\"'.png"
     listed = [dataclasses.replace(pairs[0], name0=name), *pairs[1:]]
     listed.append(Pair("a", "b", tmp_path / "a", tmp_path / "b"))
@@ -429,6 +429,6 @@ def test_page_shows_pairs_by_verdict_with_pictures(pairs, tmp_path, monkeypatch)
             assert picture.height == 400
     assert "there is no such file" in page
     # An image that was removed since has no picture.
-    monkeypatch.setattr(outputs.write_gallery.__module__ + ".load_image", refuse)
+    monkeypatch.setattr("manymatch.batch.outputs.load_image", refuse)
     assert run_batch(listed, None, tmp_path, CONFIG, formats=["html"]).computed == 0
     assert "pictures/" not in (tmp_path / "index.html").read_text()
