@@ -209,21 +209,6 @@ def features(**settings):
     return lambda path: hloc_file(path, lambda group: group.create_dataset("keypoints", **settings))
 
 
-def chunk(content, *filters):
-    """Write keypoints of 800 bytes as one chunk of other content, packed by filters."""
-
-    def keypoints(group):
-        settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        settings.set_chunk((100, 2))
-        for name in filters:
-            getattr(settings, f"set_{name}")(*([9] if name == "deflate" else []))
-        space = h5py.h5s.create_simple((100, 2))
-        made = h5py.h5d.create(group.id, b"keypoints", h5py.h5t.IEEE_F32LE, space, settings)
-        made.write_direct_chunk((0, 0), content, 0)
-
-    return lambda path: hloc_file(path, keypoints)
-
-
 def array_header(shape, kind):
     head = io.BytesIO()
     layout = {"descr": kind, "fortran_order": False, "shape": shape}
@@ -332,13 +317,6 @@ HOSTILE = {
     "hloc, chunk of 4 GB": (
         features(shape=(10, 2), dtype="f4", chunks=(500_000_000, 2), maxshape=(None, 2),
                  fillvalue=1.0), READERS["hloc"], 30),
-    "hloc, zeros, gzip": (
-        features(data=np.zeros((40_000_000, 2), np.float32), compression="gzip"),
-        READERS["hloc"], 30),
-    "hloc, chunk that inflates to 100 MB": (
-        chunk(ZEROS, "shuffle", "deflate"), READERS["hloc"], 30),
-    "hloc, chunk packed twice": (
-        chunk(zlib.compress(ZEROS), "deflate", "deflate"), READERS["hloc"], 30),
     "npz, zeros": (archive((50_000_000, 2), "<f4", 400), read_matches_npz, 30),
     "npz, 60,000 members": (many_members, read_matches_npz, 10),
     "feature cache, zeros": (

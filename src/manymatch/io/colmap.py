@@ -12,7 +12,7 @@ import functools
 import os
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
@@ -124,14 +124,18 @@ def find_camera(path: PathLike, image_name: PathLike | None) -> FoundCamera:
     folders included, this path ends with; else the only one with the same file name in any folder.
     """
     source = _model_file(path, "cameras")
-    cameras = _records(source, "cameras")
-    if len(cameras) == 1:
-        ((camera_id, values),) = cameras.items()
-        return FoundCamera(_to_camera(camera_id, values, source), camera_id, None)
-    if cameras and image_name is not None:
-        return _camera_by_name(source, cameras, str(image_name))
-    choose = f"it holds {len(cameras)} cameras, and the image has no file name to choose by"
-    raise files.unreadable(source, _CAMERAS, choose if cameras else "it holds no camera")
+    cameras, name = _records(source, "cameras"), None
+    with files.reading(source, f"{_CAMERAS} with this image", ValueError):
+        if not cameras:
+            raise ValueError("it holds no camera")
+        camera_id = next(iter(cameras))
+        if len(cameras) > 1:
+            images = _images_beside(source, image_name)
+            name = _find_name(images, str(image_name))
+            camera_id = images[name].camera_id
+            if camera_id not in cameras:
+                raise ValueError(f"image {name!r} has camera {camera_id}, which it lacks")
+    return FoundCamera(_to_camera(camera_id, cameras[camera_id], source), camera_id, name)
 
 
 def is_cameras_text(path: Path) -> bool:
@@ -167,31 +171,23 @@ def _images_once(source: Path, modified_ns: int, size: int) -> dict[str, ColmapI
     return _records(source, "images")
 
 
-def _camera_by_name(source: Path, cameras: Mapping[int, Any], image_name: str) -> FoundCamera:
-    """Return the camera of an image of the model that a file of cameras belongs to."""
+def _images_beside(source: Path, image_name: object) -> dict[str, ColmapImage]:
+    """Read the images of the model that a file of several cameras belongs to."""
+    if image_name is None:
+        raise ValueError("it holds several cameras, and the image has no file name to choose by")
     beside = source.with_name(f"images{source.suffix}").absolute()
     if not beside.is_file():
-        reason = f"there is no {beside.name} beside it to look up {image_name!r}"
-        raise files.unreadable(source, _CAMERAS, reason)
+        raise ValueError(f"there is no {beside.name} beside it to look up {str(image_name)!r}")
     status = beside.stat()
-    images = _images_once(beside, status.st_mtime_ns, status.st_size)
-    with files.reading(source, f"{_CAMERAS} with this image", ValueError):
-        name = _find_name(images, image_name)
-        camera_id = images[name].camera_id
-        if camera_id not in cameras:
-            raise ValueError(f"image {name!r} has camera {camera_id}, which it lacks")
-    return FoundCamera(_to_camera(camera_id, cameras[camera_id], source), camera_id, name)
+    return _images_once(beside, status.st_mtime_ns, status.st_size)
 
 
 def _find_name(names: Collection[str], image_name: str) -> str:
     """Find an image in a model: by its name, by the end of its path, or by its file name."""
-    if image_name in names:
-        return image_name
     parts = PurePosixPath(Path(image_name).as_posix()).parts
-    for length in range(len(parts), 0, -1):
-        end = "/".join(parts[-length:])
-        if end in names:
-            return end
+    for known in (image_name, *("/".join(parts[k:]) for k in range(len(parts)))):
+        if known in names:
+            return known
     same = [name for name in names if parts and PurePosixPath(name).name == parts[-1]]
     if len(same) > 1:
         raise ValueError(f"{image_name!r} may be any of {', '.join(map(repr, same[:3]))}")
