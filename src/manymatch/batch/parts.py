@@ -19,6 +19,7 @@ import errno
 import functools
 import hashlib
 import io
+import itertools
 import json
 import re
 import shutil
@@ -46,9 +47,9 @@ FORMAT = 8
 RUN = "run.json"
 
 # Files and folders of runs of any kind.
-_OURS = (
-    *("run.json", "parts*", "times", "matches", "colmap", "pictures", "pairs.csv", "pairs.parquet"),
-    *("summary.json", "features.h5", "matches.h5", "database.db", "index.html"),
+_OURS = re.compile(
+    r"run\.json|parts.*|times|matches|colmap|pictures|pairs\.(csv|parquet)|summary\.json"
+    r"|(features|matches)\.h5|database\.db|index\.html"
 )
 _PART = re.compile(r"(\d{6,})\.parquet")
 # The checksum of a whole file, eight digits, follows this key and two bytes in its last bytes.
@@ -314,11 +315,11 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 def _refuse_links(folder: Path) -> None:
     """Refuse a folder with links at names that a run reads or writes: they may lead anywhere."""
-    for name in () if is_remote(folder) else _OURS:
-        for place in folder.glob(name):
-            for path in (place, *place.rglob("*")):
-                if path.is_symlink():
-                    raise ValueError(f"the folder of a run must have no links, got {str(path)!r}")
+    entries = () if is_remote(folder) or not folder.is_dir() else folder.iterdir()
+    for entry in (entry for entry in entries if _OURS.fullmatch(entry.name)):
+        for path in itertools.chain([entry], entry.rglob("*")):
+            if path.is_symlink():
+                raise ValueError(f"the folder of a run must have no links, got {str(path)!r}")
 
 
 def check_run(folder: Path, header: Mapping[str, Any]) -> None:
