@@ -171,6 +171,8 @@ def output_folder(path: object, name: str = "out") -> Path:
             if any(len(os.fsencode(part)) > LONGEST_NAME for part in folder.parts):
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # noqa: TRY301
             place = next(p for p in (folder, *folder.parents) if p.exists() or p.is_symlink())
+            if not place.is_dir():
+                raise FileExistsError(errno.EEXIST, f"{str(place)!r} is a file")
             # Tried, as permissions and quotas differ.
             (place / probe).mkdir()
             (place / probe).rmdir()
