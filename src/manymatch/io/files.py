@@ -125,6 +125,8 @@ def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]
 
 def out_of_memory(error: BaseException) -> bool:
     """Tell whether an error is a lack of memory, for which libraries have their own errors."""
+    if type(error) is SystemError and error.__cause__ is not None:  # of a function in C
+        error = error.__cause__
     said = "" if isinstance(error, ValueError) else str(error)
     return isinstance(error, MemoryError) or _NO_MEMORY.search(said) is not None
 
