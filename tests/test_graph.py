@@ -388,7 +388,7 @@ NAMES = "source_names must be from 2 to 64 different names"
         ("version", np.array(3), "version 3"),
         ("version", np.array("x"), "version must be an integer"),
         ("points0", np.zeros((3, 4)), "points0 must be"),
-        ("points0", np.array([{"a": 1}], dtype=object), "Python objects"),
+        ("points0", np.array([{"a": 1}], dtype=object), "Object arrays"),
         ("points1", np.full((6, 2), np.nan), "points1 must hold finite numbers"),
         ("edges", np.full((40, 2), 99), "edges must hold indices"),
         ("similarity", np.zeros(3), "similarity must be"),

@@ -34,8 +34,7 @@ import manymatch as mm
 from manymatch.estimate.confidence import assess
 from manymatch.geometry.pose import rotation_error_deg
 from manymatch.io.colmap_matches import ColmapDatabaseWriter
-from manymatch.io.matches import PairMatches
-from manymatch.io.pair_writer import ImageRecord
+from manymatch.io.matches import ImageRecord, PairMatches
 from manymatch.reconstruct.localize import THRESHOLD_PX, Localizer
 from manymatch.reconstruct.retrieval import image_vectors, look_alikes
 from manymatch.reconstruct.scene_map import SceneMap

@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from manymatch.batch import batch, work
-from manymatch.batch.batch import run_batch
+from manymatch.batch.batch import local_order, run_batch
 from manymatch.batch.parts import Run
-from manymatch.batch.shards import local_order
 from manymatch.batch.work import Views
 from manymatch.features.feature_cache import FeatureCache
 from manymatch.io.pairs import exhaustive_pairs

@@ -23,8 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from manymatch.batch.batch import run_batch
-from manymatch.batch.shards import local_order
+from manymatch.batch.batch import local_order, run_batch
 from manymatch.batch.work import Views
 from manymatch.io.pairs import PairList, demo_pair, numbered, read_pairs
 from manymatch.matcher.config import MatcherConfig

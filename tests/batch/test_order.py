@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from manymatch.batch.batch import cutting, local_order, pair_blocks, shard_of
 from manymatch.batch.parts import read_run
-from manymatch.batch.shards import cutting, local_order, pair_blocks, shard_of
 from manymatch.io.pairs import Pair, exhaustive_pairs
 
 

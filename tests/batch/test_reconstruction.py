@@ -43,8 +43,8 @@ def batch(tmp_path_factory):
         stored = {1: view, 3: view[::-1, ::-1], 6: np.rot90(view)}[turn]
         Image.fromarray(stored).save(path, exif=exif, quality=97)
     pairs = [*itertools.combinations(NAMES, 2), ("in/b.jpg", "a.jpg")]
-    (folder / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
-    listed = read_pairs(folder / "pairs.txt", folder / "images")
+    (folder / "pairs.csv").write_text("".join(f"{a},{b}\n" for a, b in pairs))
+    listed = read_pairs(folder / "pairs.csv", folder / "images")
     formats = ["npz", "h5", "colmap-db"]
     summary = run_batch(listed, None, folder / "out", CONFIG, formats=formats)
     assert summary.with_pose == len(pairs), summary.counts
@@ -132,7 +132,7 @@ def test_the_database_has_what_the_batch_found(batch):
 
 
 def test_one_camera_for_all_is_one_camera(batch, tmp_path):
-    listed = read_pairs(batch / "pairs.txt", batch / "images")[:4]
+    listed = read_pairs(batch / "pairs.csv", batch / "images")[:4]
     camera = Camera("SIMPLE_PINHOLE", *SIZE, [FOCAL, 159.5, 119.5])
     run_batch(listed, None, tmp_path, CONFIG, formats=["colmap-db"], cameras=camera)
     with pycolmap.Database.open(tmp_path / "database.db") as database:

@@ -59,27 +59,6 @@ def test_comments_blank_lines_and_line_ends(read):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "a b.jpg\tc d.jpg",
-        '"a b.jpg" "c d.jpg"',
-        '"a b.jpg"\t"c d.jpg"',
-        "a b.jpg\tc d.jpg\t0\t0",
-        f'"a b.jpg" "c d.jpg" 0 0 {K0} {K1} {T}',
-        f"a b.jpg\tc d.jpg\t0 0 {K0} {K1} {T}",
-    ],
-)
-def test_names_with_spaces(read, line):
-    (pair,) = read(line)
-    assert (pair.name0, pair.name1) == ("a b.jpg", "c d.jpg")
-
-
-def test_names_with_unusual_separators(read):
-    (pair,) = read("a\u2028.jpg\tb\x0b.jpg")
-    assert (pair.name0, pair.name1) == ("a\u2028.jpg", "b\x0b.jpg")
-
-
-@pytest.mark.parametrize(
     "head", ["", "\ufeff# a list\n", "image0,image1\n", " left , right,r0,r1\n"]
 )
 @pytest.mark.parametrize(
@@ -129,10 +108,6 @@ def bad(old, new):
         ("a.jpg", "got 1 column"),
         ("a.jpg b.jpg c.jpg", "got 3 columns"),
         ("a.jpg,b.jpg", "got 1 column"),
-        ('"a.jpg b.jpg', "columns cannot be told apart"),
-        ('"a.jpg\tb.jpg', "its columns cannot be told apart"),
-        ('"" b.jpg', "got 1 column"),
-        ("a.jpg\t\t0 0", "got 3 columns"),
         ("a.jpg b.jpg 0 4", "rot1 must be 0, 1, 2 or 3"),
         ("a.jpg b.jpg -1 0", "rot0 must be"),
         ("a.jpg b.jpg x y", "rot0 must be"),

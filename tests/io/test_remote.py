@@ -157,13 +157,13 @@ def test_errors_of_other_libraries_become_os_errors_without_secrets(memory, monk
         ("ftp://me:se@cret@host/a.png", "login of me with se@cret failed"),
     ],
 )
-def test_library_that_quotes_a_secret_is_masked(monkeypatch, address, says):
+def test_library_that_may_quote_a_secret_is_not_quoted(monkeypatch, address, says):
     def lost(*_, **__):
         raise OSError(says)
 
     path = as_path(address)
     monkeypatch.setattr(type(path._path), "fs", property(lost))
-    with pytest.raises(ValueError, match=r"\*\*\*") as caught:
+    with pytest.raises(ValueError, match=r"\(OSError\)$") as caught:
         read_bytes(address, "a file")
     assert not any(word in str(caught.value) for word in ("secret", "cr et", "cr%20et", "se@cret"))
 

@@ -171,7 +171,7 @@ def test_colmap_camera_is_turned_by_exif_and_back(tmp_path, turn):
 def test_bad_colmap_model_is_named(model, tmp_path):
     with pytest.raises(ValueError, match=r"^camera1 must be .*it has no image '/photos/c\.jpg'"):
         resolve_camera(model, "/photos/c.jpg", SIZE, "camera1")
-    with pytest.raises(ValueError, match=r"2 cameras, and the image has no file name"):
+    with pytest.raises(ValueError, match=r"several cameras, and the image has no file name"):
         resolve_camera(model, None, SIZE)
     (model / "images.txt").unlink()
     with pytest.raises(ValueError, match=r"there is no images\.txt beside it to look up 'a.jpg'"):

@@ -14,7 +14,7 @@ import pytest
 
 from manymatch import Camera, RelativePose
 from manymatch.geometry.pose import rotation_error_deg
-from manymatch.io.pair_writer import ImageRecord
+from manymatch.io.matches import ImageRecord
 from manymatch.reconstruct import mapping
 from manymatch.reconstruct.mapping import (
     MappingError,

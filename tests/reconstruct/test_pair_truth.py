@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
-from manymatch.io.pair_writer import ImageRecord
+from manymatch.io.matches import ImageRecord
 from manymatch.reconstruct import pair_truth
 from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair
 from manymatch.reconstruct.pair_truth import PairTruth, judge_pairs

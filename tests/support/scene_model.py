@@ -7,7 +7,7 @@ from PIL import Image
 
 import manymatch
 from manymatch import Camera
-from manymatch.io.pair_writer import ImageRecord
+from manymatch.io.matches import ImageRecord
 from tests.support.synthetic_views import posed_views
 
 SIZE, FOCAL = (320, 240), 300.0

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 from manymatch import Camera, RelativePose
-from manymatch.io.pair_writer import ImageRecord
+from manymatch.io.matches import ImageRecord
 from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair
 
 CAMERA = Camera("PINHOLE", 640, 480, [600.0, 600.0, 319.5, 239.5])

@@ -1,4 +1,4 @@
-"""What is made of the parts of a batch: tables, matches by pair, files for hloc and COLMAP."""
+"""What is made of the parts of a batch: tables, matches by pair, files for other tools, a page."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import csv
 import dataclasses
 import functools
+import heapq
 import json
 import re
 import tempfile
@@ -18,7 +19,6 @@ import numpy as np
 from manymatch._validate import count, refusal, require
 from manymatch.batch import CAMERA_PER
 from manymatch.batch.focals import FOCAL_COLUMNS, shared_focals
-from manymatch.batch.gallery import write_gallery
 from manymatch.batch.parts import FORMAT, RUN, Run, read_run
 from manymatch.batch.work import (
     ARRAYS,
@@ -27,17 +27,25 @@ from manymatch.batch.work import (
     RANK_ONE_COLUMNS,
     ROTATION,
     TRANSLATION,
+    VERDICTS,
     pair_file,
 )
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
-from manymatch.io.colmap_matches import check_mirrored
-from manymatch.io.files import as_path, make_folder, read_text, whole_file, write_text
-from manymatch.io.image import stored_orientation
-from manymatch.io.matches import PairMatches, alternatives_of
-from manymatch.io.pair_writer import ImageRecord
+from manymatch.io.files import (
+    as_path,
+    make_folder,
+    read_text,
+    whole_file,
+    write_text,
+    write_whole,
+)
+from manymatch.io.image import load_image
+from manymatch.io.matches import ImageRecord, PairMatches, alternatives_of
 from manymatch.io.pairs import numbered, posed
 from manymatch.matcher.match_result import FORMATS, WRITERS, check_formats
+from manymatch.viz.figure import screen_image
+from manymatch.viz.report import embedded_jpeg, page_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -60,6 +68,11 @@ _HELD = 32
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 # Names in quotes and numbers: sentences that differ only there say the same about several pairs.
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
+# Pairs that the page shows, and lines of a picture.
+_MOST_PAIRS, _MOST_LINES = 300, 100
+# Height of the images of a picture, width of a small one, and its bytes, in a page of some MB.
+_HEIGHT, _WIDTH, _BYTES = 400, 320, 16_000
+_FACTS = ("name0", "name1", "verdict", "reason", "error")
 
 
 def columns(with_rank_one: bool, *, matches: bool = False) -> dict[str, Any]:
@@ -422,36 +435,18 @@ def checked_formats(
         raise ValueError(
             f"pairs must have two images {purpose}, got {pairs[int(twice[0])].name0!r} twice"
         )
-    if "colmap-db" in chosen:
-        _check_database(pairs, images, numbers, purpose)
-    return chosen
-
-
-def _check_database(
-    pairs: Sequence[Pair], images: Mapping[str, PairImage], numbers: IndexArray, purpose: str
-) -> None:
-    """Refuse several cameras of an image, those that COLMAP does not have, and mirrored pairs."""
     cameras: dict[str, Camera | None] = {}
     # Where no pair has a camera there is nothing to compare.
-    for pair in pairs if len(posed(pairs)) else ():
+    for pair in pairs if "colmap-db" in chosen and len(posed(pairs)) else ():
         for name, camera in ((pair.name0, pair.camera0), (pair.name1, pair.camera1)):
             if cameras.setdefault(name, camera) != camera:
                 raise ValueError(
                     f"pairs must have one camera of {name!r} {purpose}, got {camera} after "
                     f"{cameras[name]}"
                 )
-    for name, camera in cameras.items():
-        try:
-            _ = camera and camera.to_colmap()
-        except ValueError as error:
-            fit = f"pairs must have cameras that fit, but of {name!r}: {error}"
-            raise ValueError(fit) from error
-    stored = [
-        ImageRecord(name, (1, 1), orientation=stored_orientation(image.path))
-        for name, image in images.items()
-    ]
-    for first, second in numbers.tolist():
-        check_mirrored(stored[first], stored[second])
+            if camera is not None:
+                camera.to_colmap()  # an error if COLMAP does not have it
+    return chosen
 
 
 def write_outputs(
@@ -481,9 +476,66 @@ def write_outputs(
                 for writer in writers:
                     writer.add(image0, image1, found)
     files = [path for writer in writers for path in writer.files.values()]
-    return [*files, write_gallery(store, run, pairs, folder)] if "html" in formats else files
+    return [*files, _write_gallery(store, run, pairs, folder)] if "html" in formats else files
 
 
 def _cameras(found: PairMatches) -> tuple[Camera, Camera]:
     camera0, camera1 = map(Camera.from_dict, (found.config or {})["cameras"])
     return camera0, camera1
+
+
+# --------------------------------------------------------------------------------- the page
+
+
+def _write_gallery(store: MatchStore, run: Run, pairs: Sequence[Pair], folder: Path) -> Path:
+    """Write ``index.html``, and ``pictures/`` to which it links.
+
+    The pairs are sorted by verdict, best first. Of many pairs some of every verdict are shown.
+    """
+    counts: Counter[str] = Counter()
+    shown: defaultdict[str, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
+    for row in run.rows(_FACTS):
+        counts[row["verdict"]] += 1
+        # Those that are listed first; parts are in another order.
+        heapq.heappush(shown[row["verdict"]], (-row["index"], row))
+        if len(shown[row["verdict"]]) > _MOST_PAIRS:
+            heapq.heappop(shown[row["verdict"]])
+    most = _MOST_PAIRS // max(1, len(shown))
+    make_folder(folder / "pictures")
+    groups = []
+    for verdict in (name for name in VERDICTS if name in shown):
+        rows = [row for _, row in sorted(shown[verdict], reverse=True)[:most]]
+        for row in rows if verdict != ERROR else ():
+            pair, found = pairs[row["index"]], store[row["index"]]
+            try:
+                picture = _picture(pair, found.keypoints0, found.keypoints1, found.matches)
+            except ValueError:  # an image is no longer there
+                continue
+            path = pair_file(folder / "pictures", row["index"], pair, "jpg")
+            write_whole(path, functools.partial(picture.save, format="JPEG", quality=85))
+            row["link"] = f"pictures/{path.name}"
+            small = picture.resize((_WIDTH, max(1, picture.height * _WIDTH // picture.width)))
+            row["small"] = embedded_jpeg(small, _BYTES)
+        groups.append({"verdict": verdict, "count": counts[verdict], "rows": rows})
+    page = page_template("gallery.html").render(groups=groups, total=counts.total())
+    write_text(folder / "index.html", page)
+    return folder / "index.html"
+
+
+def _picture(pair: Pair, points0: Any, points1: Any, matches: Any) -> Any:
+    """Draw the images of a pair side by side, with lines for matches."""
+    Image, ImageDraw = (require(f"PIL.{name}", "html", "images") for name in ("Image", "ImageDraw"))
+    photos, ends = [], []
+    for path, points, column in ((pair.path0, points0, 0), (pair.path1, points1, 1)):
+        image = load_image(path)
+        height, width = image.shape[:2]
+        size = max(1, min(4 * _HEIGHT, round(width * _HEIGHT / height))), _HEIGHT
+        photos.append(screen_image(image, size, "image"))
+        ends.append((points[matches[:, column]] + 0.5) * np.divide(size, (width, height)))
+    ends[1] += (photos[0].shape[1], 0)
+    sheet = Image.fromarray(np.hstack(photos))
+    pen = ImageDraw.Draw(sheet)
+    some = np.linspace(0, len(matches) - 1, min(_MOST_LINES, len(matches))).astype(int)
+    for number, (start, end) in enumerate(zip(ends[0][some], ends[1][some], strict=True)):
+        pen.line([*start, *end], fill=f"hsl({360 * number // len(some)}, 90%, 55%)")
+    return sheet

@@ -18,10 +18,9 @@ import dataclasses
 import errno
 import functools
 import hashlib
-import importlib
 import io
+import itertools
 import json
-import os
 import re
 import shutil
 import signal
@@ -40,11 +39,11 @@ from threadpoolctl import ThreadpoolController
 from manymatch._validate import IndexArray, integer, require
 from manymatch.io import files
 from manymatch.io.files import open_regular, out_of_memory
-from manymatch.io.remote import is_remote, masked
+from manymatch.io.remote import is_remote
 from manymatch.options import num_threads, share_cores, usable_cores
 
 #: Increased when the meaning of a part changes.
-FORMAT = 7
+FORMAT = 8
 RUN = "run.json"
 
 # Files and folders of runs of any kind.
@@ -114,10 +113,8 @@ def num_pairs(total: int, limit: int | None) -> int:
 
 def error_sentence(error: BaseException) -> str:
     """Say in one line why a pair could not be worked on."""
-    sentence = masked(" ".join(str(error).split()))
-    if isinstance(error, ValueError) and sentence:
-        return sentence
-    return f"{type(error).__name__}: {sentence}" if sentence else type(error).__name__
+    said, kind = files.brief(error), type(error).__name__
+    return said if isinstance(error, ValueError) or said == kind else f"{kind}: {said}"
 
 
 def machine_fault(error: BaseException | None) -> bool:
@@ -192,9 +189,19 @@ class Run:
         schema, buffer = pyarrow.schema(dict(self.columns)), io.BytesIO()
         columns = [pyarrow.array([row.get(f.name) for row in rows], type=f.type) for f in schema]
         # A number that is there often, as in the keypoints of an image in several pairs, is kept
-        # once for the block.
-        settings = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
-        with parquet.ParquetWriter(buffer, schema, write_page_checksum=True, **settings) as writer:
+        # once for the block. A text is not: the file would say nothing about its size in memory.
+        numbers = [
+            f"{f.name}.list.element" if str(f.type).startswith("list") else f.name
+            for f in schema
+            if not re.search("string|binary", str(f.type))
+        ]
+        settings = {
+            "compression": "zstd",
+            "use_dictionary": numbers,
+            "dictionary_pagesize_limit": 1 << 30,
+            "write_page_checksum": True,
+        }
+        with parquet.ParquetWriter(buffer, schema, **settings) as writer:
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
             own = {"manymatch.run": self.digest, _CRC.decode(): _NO_CRC.decode()}
             writer.add_key_value_metadata(own)
@@ -217,19 +224,17 @@ class Run:
         if data != _with_crc(data, b"%08x" % zlib.crc32(_with_crc(data, _NO_CRC))):
             raise ValueError("its checksum does not fit its content")
         pyarrow, parquet = _arrow()
-        plain = parquet.ParquetFile(pyarrow.BufferReader(data))
-        if plain.metadata.metadata[b"manymatch.run"].decode() != self.digest:
+        source = parquet.ParquetFile(pyarrow.BufferReader(data), page_checksum_verification=True)
+        if source.metadata.metadata[b"manymatch.run"].decode() != self.digest:
             raise ValueError("it belongs to a run with other settings")
-        groups = (plain.metadata.row_group(k) for k in range(plain.num_row_groups))
+        groups = (source.metadata.row_group(k) for k in range(source.num_row_groups))
         chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
         files.check_size(sum(max(c.num_values, c.total_uncompressed_size // 8) for c in chunks))
-        # A text that many rows share is in the file once: its rows are counted before it is copied.
-        texts = {c.path_in_schema for c in chunks if c.physical_type == "BYTE_ARRAY"}
-        how = {"page_checksum_verification": True, "read_dictionary": list(texts)}
-        source = parquet.ParquetFile(pyarrow.BufferReader(data), metadata=plain.metadata, **how)
+        for chunk in chunks:
+            # Many rows may share a text of a dictionary, and each would get a copy.
+            if chunk.physical_type == "BYTE_ARRAY" and "RLE_DICTIONARY" in chunk.encodings:
+                raise ValueError(f"its texts are packed in another way ({chunk.path_in_schema})")
         table = source.read(None if columns is None else list(dict.fromkeys(["index", *columns])))
-        files.check_size(sum(map(_text_bytes, table.columns)) // 8, "its texts")
-        table = table.cast(pyarrow.schema(map(plain.schema_arrow.field, table.column_names)))
         indices = table["index"].to_numpy()
         if self.blocks is not None and not np.array_equal(indices, self.blocks[block]):
             raise ValueError("it has other items than its block")
@@ -285,10 +290,7 @@ def open_run(
         sealed = {**wanted, "checksum": zlib.crc32(_json(wanted).encode())}
         files.write_text(folder / RUN, f"{_json(sealed, indent=2)}\n")
     files.make_folder(run.parts)
-    for path in () if is_remote(run.parts) else run.parts.glob(".*.tmp"):
-        with contextlib.suppress(FileNotFoundError):
-            if files.abandoned(path):
-                path.unlink()
+    files.remove_abandoned(run.parts)
     return run
 
 
@@ -313,17 +315,11 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 def _refuse_links(folder: Path) -> None:
     """Refuse a folder with links at names that a run reads or writes: they may lead anywhere."""
-    if is_remote(folder) or not folder.is_dir():
-        return
-    with os.scandir(folder) as entries:
-        waiting = [entry for entry in entries if _OURS.fullmatch(entry.name)]
-    while waiting:
-        entry = waiting.pop()
-        if entry.is_symlink():
-            raise ValueError(f"the folder of a run must have no links, got {entry.path!r}")
-        if entry.is_dir(follow_symlinks=False):
-            with os.scandir(entry.path) as entries:
-                waiting.extend(entries)
+    entries = () if is_remote(folder) or not folder.is_dir() else folder.iterdir()
+    for entry in (entry for entry in entries if _OURS.fullmatch(entry.name)):
+        for path in itertools.chain([entry], entry.rglob("*")):
+            if path.is_symlink():
+                raise ValueError(f"the folder of a run must have no links, got {str(path)!r}")
 
 
 def check_run(folder: Path, header: Mapping[str, Any]) -> None:
@@ -364,18 +360,6 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 def _arrow() -> tuple[Any, Any]:
     return tuple(require(name, "a batch", "images") for name in ("pyarrow", "pyarrow.parquet"))
-
-
-def _text_bytes(column: Any) -> int:
-    """Count the bytes of the texts of a column that was read as a dictionary."""
-    arrow, compute = (importlib.import_module(f"pyarrow.{name}") for name in ("types", "compute"))
-    total = 0
-    for chunk in column.chunks:
-        flat = chunk.flatten() if arrow.is_list(chunk.type) else chunk
-        if arrow.is_dictionary(flat.type):
-            lengths = compute.binary_length(flat.dictionary).take(flat.indices)
-            total += compute.sum(lengths.cast("int64")).as_py() or 0
-    return total
 
 
 def _with_crc(data: bytes, crc: bytes) -> bytes:

@@ -9,10 +9,9 @@ import typer
 
 from manymatch._validate import choice, count
 from manymatch.batch import CAMERA_PER
-from manymatch.batch.batch import AUC_THRESHOLDS, BatchSummary, as_pairs, run_batch
+from manymatch.batch.batch import AUC_THRESHOLDS, BatchSummary, as_pairs, run_batch, shard_of
 from manymatch.batch.outputs import reasons_sentence
 from manymatch.batch.parts import RunInterrupted
-from manymatch.batch.shards import shard_of
 from manymatch.cli import console, flags
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.match_result import RANK_ONE

@@ -21,13 +21,13 @@ from manymatch.io.hloc import HlocWriter, read_hloc
 from manymatch.io.image import exif_focal, load_image
 from manymatch.io.matches import (
     AlternativePose,
+    ImageRecord,
     PairMatches,
     graph_from_matches,
     read_matches_npz,
     read_superglue,
     write_matches_npz,
 )
-from manymatch.io.pair_writer import ImageRecord
 from manymatch.io.pairs import Pair, demo_pair, exhaustive_pairs, read_pairs
 
 __all__ = [

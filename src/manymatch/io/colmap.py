@@ -12,7 +12,7 @@ import functools
 import os
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
@@ -24,10 +24,12 @@ from manymatch.geometry.lenses import MODELS
 from manymatch.io import files
 from manymatch.io.files import PathLike
 
-CAMERAS = "a COLMAP model folder, cameras.txt or cameras.bin"
-IMAGES = "a COLMAP model folder, images.txt or images.bin"
-POINTS = "a COLMAP model folder, points3D.txt or points3D.bin"
-SUFFIXES = (".bin", ".txt")
+_WANTS = {
+    kind: f"a COLMAP model folder, {kind}.txt or {kind}.bin"
+    for kind in ("cameras", "images", "points3D")
+}
+_CAMERAS = _WANTS["cameras"]
+_SUFFIXES = (".bin", ".txt")
 
 #: Number of parameters of COLMAP's camera models, in the order of their numbers in binary files.
 NUM_PARAMS = dict(
@@ -83,14 +85,15 @@ def read_cameras(path: PathLike) -> dict[int, Camera]:
     `path` is a model folder, in which ``cameras.bin`` goes before ``cameras.txt``, or one such
     file. Pixels have the centre of the top-left one at (0, 0). A size of 0 becomes None.
     """
-    source = model_file(path, "cameras", CAMERAS)
-    return {key: _to_camera(key, values, source) for key, values in _cameras(source).items()}
+    source = _model_file(path, "cameras")
+    found = _records(source, "cameras")
+    return {key: _to_camera(key, values, source) for key, values in found.items()}
 
 
 def check_cameras(path: PathLike) -> None:
     """Check that a COLMAP model has cameras; those that are not used may be of any kind."""
-    if not _cameras(source := model_file(path, "cameras", CAMERAS)):
-        raise files.unreadable(source, CAMERAS, "it holds no camera")
+    if not _records(source := _model_file(path, "cameras"), "cameras"):
+        raise files.unreadable(source, _CAMERAS, "it holds no camera")
 
 
 def read_images(path: PathLike, *, observed: bool = False) -> dict[str, ColmapImage]:
@@ -99,8 +102,7 @@ def read_images(path: PathLike, *, observed: bool = False) -> dict[str, ColmapIm
     `path` is a model folder, in which ``images.bin`` goes before ``images.txt``, or one such file.
     With `observed`, also where they observe points.
     """
-    kind = "observed image" if observed else "image"
-    return _records(model_file(path, "images", IMAGES), kind, IMAGES)
+    return _records(_model_file(path, "images"), "images", observed=observed)
 
 
 def read_points(path: PathLike) -> tuple[IndexArray, FloatArray]:
@@ -109,7 +111,7 @@ def read_points(path: PathLike) -> tuple[IndexArray, FloatArray]:
     `path` is a model folder, in which ``points3D.bin`` goes before ``points3D.txt``, or one such
     file.
     """
-    points = _records(model_file(path, "points3D", POINTS), "point", POINTS)
+    points = _records(_model_file(path, "points3D"), "points3D")
     places = np.array(list(points.values()), np.float64).reshape(-1, 3)
     return np.array(list(points), np.int64), places
 
@@ -121,15 +123,19 @@ def find_camera(path: PathLike, image_name: PathLike | None) -> FoundCamera:
     is. Taken is the image of the model with exactly the name `image_name`; else the one whose name,
     folders included, this path ends with; else the only one with the same file name in any folder.
     """
-    source = model_file(path, "cameras", CAMERAS)
-    cameras = _cameras(source)
-    if len(cameras) == 1:
-        ((camera_id, values),) = cameras.items()
-        return FoundCamera(_to_camera(camera_id, values, source), camera_id, None)
-    if cameras and image_name is not None:
-        return _camera_by_name(source, cameras, str(image_name))
-    choose = f"it holds {len(cameras)} cameras, and the image has no file name to choose by"
-    raise files.unreadable(source, CAMERAS, choose if cameras else "it holds no camera")
+    source = _model_file(path, "cameras")
+    cameras, name = _records(source, "cameras"), None
+    with files.reading(source, f"{_CAMERAS} with this image", ValueError):
+        if not cameras:
+            raise ValueError("it holds no camera")
+        camera_id = next(iter(cameras))
+        if len(cameras) > 1:
+            images = _images_beside(source, image_name)
+            name = _find_name(images, str(image_name))
+            camera_id = images[name].camera_id
+            if camera_id not in cameras:
+                raise ValueError(f"image {name!r} has camera {camera_id}, which it lacks")
+    return FoundCamera(_to_camera(camera_id, cameras[camera_id], source), camera_id, name)
 
 
 def is_cameras_text(path: Path) -> bool:
@@ -140,23 +146,20 @@ def is_cameras_text(path: Path) -> bool:
     return False
 
 
-def model_file(path: object, kind: str, want: str) -> Path:
+def _model_file(path: object, kind: str) -> Path:
     """Find the file of a kind in a model folder; a file is taken as it is."""
     source = files.as_path(path)
-    with files.reading(source, want, OSError, ValueError):
+    with files.reading(source, _WANTS[kind], OSError, ValueError):
         if not source.is_dir():
             if not source.is_file():
                 raise FileNotFoundError("there is no such file or folder")
-            if source.suffix not in SUFFIXES:
+            if source.suffix not in _SUFFIXES:
                 raise ValueError("its name does not end in .txt or .bin")
             return source
-        # A complete pair of files goes before a lone one, which may be left over.
-        present = [s for s in SUFFIXES if (source / f"{kind}{s}").is_file()]
-        other = "images" if kind == "cameras" else "cameras"
-        present.sort(key=lambda s: not (source / f"{other}{s}").is_file())
-        if present:
-            return source / f"{kind}{present[0]}"
-        below = sorted(p.parent for p in source.glob(f"*/{kind}.*") if p.suffix in SUFFIXES)
+        for suffix in _SUFFIXES:
+            if (source / f"{kind}{suffix}").is_file():
+                return source / f"{kind}{suffix}"
+        below = sorted(p.parent for p in source.glob(f"*/{kind}.*") if p.suffix in _SUFFIXES)
         hint = f", did you mean {str(below[0])!r}" if below else ""
         raise ValueError(f"it holds no {kind}.bin or {kind}.txt{hint}")
 
@@ -165,34 +168,26 @@ def model_file(path: object, kind: str, want: str) -> Path:
 def _images_once(source: Path, modified_ns: int, size: int) -> dict[str, ColmapImage]:
     """Read a file once until it changes: many pairs look into one model."""
     del modified_ns, size
-    return _records(source, "image", IMAGES)
+    return _records(source, "images")
 
 
-def _camera_by_name(source: Path, cameras: Mapping[int, Any], image_name: str) -> FoundCamera:
-    """Return the camera of an image of the model that a file of cameras belongs to."""
+def _images_beside(source: Path, image_name: object) -> dict[str, ColmapImage]:
+    """Read the images of the model that a file of several cameras belongs to."""
+    if image_name is None:
+        raise ValueError("it holds several cameras, and the image has no file name to choose by")
     beside = source.with_name(f"images{source.suffix}").absolute()
     if not beside.is_file():
-        reason = f"there is no {beside.name} beside it to look up {image_name!r}"
-        raise files.unreadable(source, CAMERAS, reason)
+        raise ValueError(f"there is no {beside.name} beside it to look up {str(image_name)!r}")
     status = beside.stat()
-    images = _images_once(beside, status.st_mtime_ns, status.st_size)
-    with files.reading(source, f"{CAMERAS} with this image", ValueError):
-        name = _find_name(images, image_name)
-        camera_id = images[name].camera_id
-        if camera_id not in cameras:
-            raise ValueError(f"image {name!r} has camera {camera_id}, which it lacks")
-    return FoundCamera(_to_camera(camera_id, cameras[camera_id], source), camera_id, name)
+    return _images_once(beside, status.st_mtime_ns, status.st_size)
 
 
 def _find_name(names: Collection[str], image_name: str) -> str:
     """Find an image in a model: by its name, by the end of its path, or by its file name."""
-    if image_name in names:
-        return image_name
     parts = PurePosixPath(Path(image_name).as_posix()).parts
-    for length in range(len(parts), 0, -1):
-        end = "/".join(parts[-length:])
-        if end in names:
-            return end
+    for known in (image_name, *("/".join(parts[k:]) for k in range(len(parts)))):
+        if known in names:
+            return known
     same = [name for name in names if parts and PurePosixPath(name).name == parts[-1]]
     if len(same) > 1:
         raise ValueError(f"{image_name!r} may be any of {', '.join(map(repr, same[:3]))}")
@@ -201,35 +196,31 @@ def _find_name(names: Collection[str], image_name: str) -> str:
     return same[0]
 
 
-def _records(source: Path, kind: str, want: str) -> dict[Any, Any]:
+def _records(source: Path, kind: str, **how: bool) -> dict[Any, Any]:
+    """Read all entries of a file by id or name; cameras may be of any kind."""
     reader, records = _READERS[kind, source.suffix], dict[Any, Any]()
     wrong = (OSError, ValueError, MemoryError, OverflowError)
-    with files.reading(source, want, *wrong), files.open_regular(source) as file:
-        for key, record in reader(file):
+    with files.reading(source, _WANTS[kind], *wrong), files.open_regular(source) as file:
+        for key, record in reader(file, **how):
             if len(records) == files.limit("records"):
                 raise files.too_large("it has more entries", "records")
             if key == "":
                 raise ValueError("an image has no name")
             if key in records:
-                raise ValueError(f"{kind} {key!r:.80} appears twice")
+                raise ValueError(f"{key!r:.80} appears twice in its {kind}")
             records[key] = record
     return records
-
-
-def _cameras(source: Path) -> dict[int, dict[str, Any]]:
-    """Read the cameras of a file by id, without looking at their parameters."""
-    return _records(source, "camera", CAMERAS)
 
 
 def _to_camera(camera_id: int, values: dict[str, Any], source: Path) -> Camera:
     if values["model"] not in MODELS:
         known = f"of a supported model ({', '.join(MODELS)})"
         reason = f"camera {camera_id} is of model {values['model']:.60}"
-        raise files.unreadable(source, f"{CAMERAS} with cameras {known}", reason)
+        raise files.unreadable(source, f"{_CAMERAS} with cameras {known}", reason)
     try:
         return Camera.from_colmap(values)
     except ValueError as error:
-        raise files.unreadable(source, CAMERAS, f"camera {camera_id}: {error}") from error
+        raise files.unreadable(source, _CAMERAS, f"camera {camera_id}: {error}") from error
 
 
 def _camera(model: str, width: int, height: int, params: tuple[float, ...]) -> dict[str, Any]:
@@ -384,12 +375,10 @@ def _content(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 _READERS: dict[tuple[str, str], Any] = {
-    ("camera", ".bin"): _cameras_binary,
-    ("camera", ".txt"): _cameras_text,
-    ("image", ".bin"): _images_binary,
-    ("image", ".txt"): _images_text,
-    ("observed image", ".bin"): functools.partial(_images_binary, observed=True),
-    ("observed image", ".txt"): functools.partial(_images_text, observed=True),
-    ("point", ".bin"): _points_binary,
-    ("point", ".txt"): _points_text,
+    ("cameras", ".bin"): _cameras_binary,
+    ("cameras", ".txt"): _cameras_text,
+    ("images", ".bin"): _images_binary,
+    ("images", ".txt"): _images_text,
+    ("points3D", ".bin"): _points_binary,
+    ("points3D", ".txt"): _points_text,
 }

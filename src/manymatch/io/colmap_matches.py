@@ -16,8 +16,13 @@ from manymatch._validate import FloatArray, require
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
 from manymatch.io import files
 from manymatch.io.files import PathLike
-from manymatch.io.matches import PairMatches, graph_from_matches
-from manymatch.io.pair_writer import ImageRecord, PairWriter, image_name
+from manymatch.io.matches import (
+    ImageRecord,
+    PairMatches,
+    PairWriter,
+    graph_from_matches,
+    image_name,
+)
 
 if TYPE_CHECKING:
     from manymatch.graph import AssociationGraph
@@ -104,8 +109,9 @@ class ColmapDatabaseWriter(PairWriter):
 
     Per pair it holds the matches and, where the pair has a pose, the two-view geometry with the
     pose, E, F (without distortion) and the matches as inliers. Its configuration is *calibrated*,
-    or *uncalibrated* where a focal length is not known. A pair without pose is marked as
-    degenerate, which mappers pass over. The argument is the file, in an existing folder.
+    or *uncalibrated* where a focal length is not known. A pair without pose, or of which only one
+    image is stored mirrored, is marked as degenerate, which mappers pass over. The argument is the
+    file, in an existing folder.
 
     Examples
     --------
@@ -182,8 +188,8 @@ class ColmapDatabaseWriter(PairWriter):
         kinds = self._colmap.TwoViewGeometryConfiguration
         geometry = self._colmap.TwoViewGeometry()
         geometry.config = kinds.DEGENERATE.value
-        if pair.pose is not None:
-            check_mirrored(image0, image1)
+        # COLMAP ignores EXIF, and there is no pose between a scene and its mirror image.
+        if pair.pose is not None and image0.mirrored == image1.mirrored:
             R, t = image1.axes @ pair.pose.R @ image0.axes.T, image1.axes @ pair.pose.t
             pose = self._colmap.Rigid3d(self._colmap.Rotation3d(R), t)
             known = image0.focal_known and image1.focal_known
@@ -211,17 +217,6 @@ class ColmapDatabaseWriter(PairWriter):
             yield
         except RuntimeError as error:
             raise OSError(errno.EIO, str(error), str(self._path)) from error
-
-
-def check_mirrored(image0: ImageRecord, image1: ImageRecord) -> None:
-    """Refuse a pair of which only one image is stored mirrored: it has no pose."""
-    if image0.mirrored != image1.mirrored:
-        mirrored, other = (image0, image1) if image0.mirrored else (image1, image0)
-        raise ValueError(
-            f"image {mirrored.name!r} must not be stored mirrored (EXIF orientation "
-            f"{mirrored.orientation}) where {other.name!r} is not, as COLMAP ignores EXIF and "
-            "has no pose between a scene and its mirror image: save it upright"
-        )
 
 
 def require_pycolmap() -> Any:

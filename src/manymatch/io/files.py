@@ -7,8 +7,8 @@ import errno
 import json
 import math
 import os
-import platform
 import re
+import shutil
 import stat
 import tempfile
 import threading
@@ -49,11 +49,9 @@ LONGEST_NAME = 255
 _MEGABYTE = 1_000_000
 # By the letter of `stat.filemode`.
 _SPECIAL = {"d": "a folder", "p": "a FIFO", "s": "a socket", "c": "a device", "b": "a device"}
-# Seconds after which a temporary folder belongs to a process that was killed, on any machine.
+# Seconds after which a temporary file or folder belongs to a process that was killed.
 _ABANDONED = 3600.0
-_HOST = f"{zlib.crc32(platform.node().encode()):08x}"
-_OPENCV_NO_MEMORY = -4
-# What Python, the linker, torch and HDF5 say.
+# What Python, the linker, torch, OpenCV and HDF5 say.
 _NO_MEMORY = re.compile(
     r"(can't|cannot|failed to|unable to) (allocate|start new thread|map segment)"
     r"|not enough memory|out of memory|memory allocation failed",
@@ -62,9 +60,7 @@ _NO_MEMORY = re.compile(
 # Letters of a sentence of ours; those of libraries are cut earlier.
 _LONGEST_REASON = 600
 # tomllib takes time and memory with the square of the dots of a key, and of some texts.
-_LONGEST_TOML, _MOST_DOTS = 50_000, 100
-# The compressions of .h5 files shrink nothing by a larger factor.
-_MOST_DEFLATED, _MOST_LZF = 1032, 88
+_LONGEST_TOML, _MOST_DOTS = 50_000, 1_000
 # How the entry of a member begins in the directory of an archive, and how many are read.
 _MEMBER, _MOST_MEMBERS = b"PK\x01\x02", 10_000
 # What zipfile and NumPy, which evaluates the header of an array, raise for damaged files.
@@ -129,13 +125,10 @@ def reading(path: object, want: str, *errors: type[Exception]) -> Iterator[None]
 
 def out_of_memory(error: BaseException) -> bool:
     """Tell whether an error is a lack of memory, for which libraries have their own errors."""
-    kind = type(error)
-    if isinstance(error, RuntimeError | ImportError) and _NO_MEMORY.search(str(error)):
-        return True
-    if kind is SystemError and error.__cause__ is not None:  # of a function in C
-        return out_of_memory(error.__cause__)
-    opencv = kind.__module__ == "cv2" and getattr(error, "code", None) == _OPENCV_NO_MEMORY
-    return isinstance(error, MemoryError) or kind.__name__ == "OutOfMemoryError" or opencv
+    if type(error) is SystemError and error.__cause__ is not None:  # of a function in C
+        error = error.__cause__
+    said = "" if isinstance(error, ValueError) else str(error)
+    return isinstance(error, MemoryError) or _NO_MEMORY.search(said) is not None
 
 
 # ----------------------------------------------------------------------- names of files
@@ -169,31 +162,26 @@ def as_folder(path: object, name: str = "folder", *, output: bool = False) -> Pa
 
 def output_folder(path: object, name: str = "out") -> Path:
     """Check, before a long computation, that files can be written to a folder; none is left."""
-    folder = as_path(path, name)
+    folder, probe = as_path(path, name), temporary_name()
     try:
-        _try_writing(folder)
+        if is_remote(folder):
+            if folder.is_file():
+                raise FileExistsError(errno.EEXIST, "it is a file")
+            write_remote(folder / probe, b"")
+            (folder / probe).unlink()
+        else:
+            if any(len(os.fsencode(part)) > LONGEST_NAME for part in folder.parts):
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # noqa: TRY301
+            place = next(p for p in (folder, *folder.parents) if p.exists() or p.is_symlink())
+            if not place.is_dir():
+                raise FileExistsError(errno.EEXIST, f"{str(place)!r} is a file")
+            # Tried, as permissions and quotas differ.
+            (place / probe).mkdir()
+            (place / probe).rmdir()
     except OSError as error:
         want, reason = "a folder that can be written to", error.strerror or str(error)
         raise ValueError(f"{name} must be {want}, got {str(folder)!r} ({reason})") from error
     return folder
-
-
-def _try_writing(folder: Path) -> None:
-    """Raise `OSError` if files cannot be written to a folder: permissions and quotas differ."""
-    probe = f".{os.urandom(16).hex()}.tmp"
-    if is_remote(folder):
-        if folder.is_file():
-            raise FileExistsError(errno.EEXIST, "it is a file")
-        write_remote(folder / probe, b"")
-        (folder / probe).unlink()
-        return
-    if any(len(os.fsencode(part)) > LONGEST_NAME for part in folder.parts):
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    place = next(p for p in (folder, *folder.parents) if p.exists() or p.is_symlink())
-    if not place.is_dir():
-        raise FileExistsError(errno.EEXIST, f"{str(place)!r} is a file")
-    (place / probe).mkdir()
-    (place / probe).rmdir()
 
 
 def output_file(path: object, name: str) -> Path:
@@ -312,11 +300,9 @@ def read_toml(path: object, want: str) -> dict[str, Any]:
     """Read a short text in TOML."""
     text = read_text(path, want)
     with reading(path, want, ValueError, RecursionError):
-        if len(text) > _LONGEST_TOML:
-            raise ValueError(f"it is longer than {_LONGEST_TOML:,} characters")
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.count(".") > _MOST_DOTS:
-                raise ValueError(f"line {number} has more than {_MOST_DOTS} dots")
+        if len(text) > _LONGEST_TOML or text.count(".") > _MOST_DOTS:
+            most = f"{_LONGEST_TOML:,} characters or {_MOST_DOTS:,} dots"
+            raise ValueError(f"it has more than {most}")
         return tomllib.loads(text)
 
 
@@ -334,22 +320,16 @@ def read_lines(file: BinaryIO, errors: str = "strict") -> Iterator[tuple[int, st
 
 
 def temporary_name() -> str:
-    """Make a name for a file or folder that is not finished; it says which process writes it."""
-    return f".{_HOST}-{os.getpid()}-{os.urandom(16).hex()}.tmp"
+    """Make a name for a file or folder that is not finished."""
+    return f".{os.urandom(16).hex()}.tmp"
 
 
-def abandoned(path: Path) -> bool:
-    """Tell whether the process that wrote a temporary file or folder has ended."""
-    host, pid, _ = [*path.name[1:].split("-"), "", ""][:3]
-    if host == _HOST and pid.isdecimal() and int(pid) != os.getpid():
-        try:
-            os.kill(int(pid), 0)
-        except ProcessLookupError:
-            return True
-        except (OSError, OverflowError):
-            return False
-    # Of another machine, or of a process with a number that is in use again.
-    return time.time() - path.stat().st_mtime > _ABANDONED
+def remove_abandoned(folder: Path) -> None:
+    """Remove temporary files and folders that a process left which was killed long ago."""
+    for path in () if is_remote(folder) else folder.glob(".*.tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @contextlib.contextmanager
@@ -384,8 +364,7 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
         place = Path(tempfile.mkdtemp(prefix="manymatch-"))
     else:
         make_folder(folder)
-        for left in filter(abandoned, folder.glob(".*.tmp/")):
-            _remove_tree(left)
+        remove_abandoned(folder)
         place = folder / temporary_name()
         place.mkdir()
     try:
@@ -403,15 +382,7 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 source.replace(target)
     finally:
-        _remove_tree(place)
-
-
-def _remove_tree(folder: Path) -> None:
-    """Remove a folder of ours; unlike `shutil.rmtree` also when no file can be opened any more."""
-    with contextlib.suppress(OSError):
-        for path in sorted(folder.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-        folder.rmdir()
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def make_folder(folder: Path) -> None:
@@ -452,11 +423,7 @@ def write_text(path: object, text: str) -> None:
 def write_npz(path: object, arrays: Mapping[str, Any]) -> None:
     """Write arrays to an .npz file as `write_whole` writes a file, without pickles."""
     packed = BytesIO()  # in memory: an archive that fails half way has somewhere to write its end
-    try:
-        np.savez_compressed(packed, allow_pickle=False, **arrays)
-    except ValueError as error:
-        # NumPy closes the archive on the way, and that error hides the lack of memory.
-        raise (error.__context__ if isinstance(error.__context__, MemoryError) else error) from None
+    np.savez_compressed(packed, allow_pickle=False, **arrays)
     write_whole(path, lambda file: file.write(packed.getbuffer()))
 
 
@@ -493,7 +460,7 @@ def read_npz(
         for name in (*names, *present.intersection(optional)):
             entry = archive.getinfo(f"{name}.npy")
             with archive.open(entry) as file:
-                arrays[name] = _read_array(file, name, entry.file_size, numbers, objects)
+                arrays[name] = _read_array(file, entry.file_size, numbers, objects)
                 file.read(1)  # compares the checksum
             numbers += arrays[name].size
         return arrays
@@ -502,90 +469,25 @@ def read_npz(
 def read_npy(data: bytes) -> NDArray[Any]:
     """Read the array of an .npy file without pickles; a damaged one is a `ValueError`."""
     try:
-        return _read_array(BytesIO(data), "its array", len(data))
+        return _read_array(BytesIO(data), len(data))
     except _DAMAGE as error:
         raise ValueError(f"it cannot be read: {brief(error)}") from error
 
 
 def _read_array(
-    file: Any, name: str, size: int, before: int = 0, objects: Callable[[bytes], Any] | None = None
+    file: Any, size: int, before: int = 0, objects: Callable[[bytes], Any] | None = None
 ) -> NDArray[Any]:
     """Read an array of at most `size` bytes, after others of `before` numbers."""
     formats = np.lib.format
     first = formats.read_magic(file) == (1, 0)
     read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
     shape, _, dtype = read(file)
-    numbers = size // 8 if dtype.hasobject else math.prod(map(abs, shape))
-    check_size(before + numbers)
-    if dtype.hasobject:
-        if objects is None or dtype.kind != "O":
-            raise ValueError(f"{name!r} holds Python objects, which are not read")
+    numbers = math.prod(map(abs, shape))
+    check_size(before + (size // 8 if dtype.hasobject else numbers))
+    if objects is not None and dtype.kind == "O":
         return objects(file.read(size))  # type: ignore[no-any-return]
-    if numbers * dtype.itemsize > size:
-        raise ValueError(f"{name!r} declares more numbers than it has")
+    if not dtype.hasobject and numbers * dtype.itemsize > size:
+        raise ValueError("an array declares more numbers than it has")
     file.seek(0)
     array: NDArray[Any] = formats.read_array(file, allow_pickle=False)
     return array
-
-
-def read_h5(group: Any, name: str) -> NDArray[Any] | None:
-    """Read a dataset of numbers of an .h5 file, with "/" for groups in groups; None if missing.
-
-    Links, and datasets that are stored in another file, are refused.
-    """
-    try:
-        item = _h5_dataset(group, name)
-        return None if item is None else np.asarray(item[()])
-    except (*_DAMAGE, OSError) as error:
-        raise ValueError(f"the dataset {name!r} cannot be read: {brief(error)}") from error
-
-
-def _h5_dataset(item: Any, name: str) -> Any:
-    import h5py
-
-    for part in filter(None, name.split("/")):
-        link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else None
-        if link is None:
-            return None
-        if type(link) is not h5py.HardLink:
-            raise ValueError(f"{part!r} is a link, which is not followed")
-        item = item[part]
-    if not isinstance(item, h5py.Dataset):
-        return None
-    if item.is_virtual or item.external:
-        raise ValueError("it is in another file, which is not read")
-    if item.shape is None or item.dtype.kind not in "biuf":
-        raise ValueError("it holds no numbers")
-    # A chunk is unpacked whole, even if only a part of it is used.
-    numbers = math.prod(item.shape)
-    check_size(numbers + math.prod(item.chunks or (0,)), "its numbers")
-    if numbers * item.dtype.itemsize > _MOST_DEFLATED * item.id.get_storage_size():
-        raise ValueError("it declares more numbers than it has")
-    if item.chunks is not None:
-        _check_chunks(item, h5py.h5z)
-    return item
-
-
-def _check_chunks(item: Any, kinds: Any) -> None:
-    """Refuse chunks that expand beyond their size: HDF5 unpacks them to the end, filter by filter.
-
-    They are inflated here once before, up to their size and no further.
-    """
-    settings = item.id.get_create_plist()
-    filters = [settings.get_filter(k)[0] for k in range(settings.get_nfilters())]
-    packing = [kind for kind in (kinds.FILTER_DEFLATE, kinds.FILTER_LZF) if kind in filters][:1]
-    known = [kinds.FILTER_SHUFFLE, *packing, kinds.FILTER_FLETCHER32]
-    if filters != [kind for kind in known if kind in filters]:
-        raise ValueError("it is packed by other filters than gzip or lzf, shuffle and fletcher32")
-    size, stored = math.prod(item.chunks) * item.dtype.itemsize, item.file.id.get_filesize()
-    places: list[Any] = []
-    item.id.chunk_iter(places.append)
-    for place in places:
-        if place.size > stored:
-            raise ValueError("it declares more bytes than its file has")
-        if packing == [kinds.FILTER_LZF]:
-            check_size(_MOST_LZF * place.size // 8, "its chunks")
-        elif packing and not place.filter_mask >> filters.index(packing[0]) & 1:
-            _, packed = item.id.read_direct_chunk(place.chunk_offset)
-            if len(zlib.decompressobj().decompress(packed, size + 1)) > size:
-                raise ValueError("refused: it has a chunk that expands beyond its size")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,14 @@ from manymatch._validate import FloatArray, refusal, require
 from manymatch.graph import AssociationGraph, checked_points
 from manymatch.io import files
 from manymatch.io.files import PathLike
-from manymatch.io.matches import UNMATCHED, PairMatches, graph_from_partners, scored_graph
-from manymatch.io.pair_writer import ImageRecord, PairWriter
+from manymatch.io.matches import (
+    UNMATCHED,
+    ImageRecord,
+    PairMatches,
+    PairWriter,
+    graph_from_partners,
+    scored_graph,
+)
 
 MATCHES = "an hloc .h5 file of matches"
 FEATURES = "an hloc .h5 file of features"
@@ -25,18 +33,16 @@ FEATURES = "an hloc .h5 file of features"
 _SOURCE = "source0"
 
 
-def read_hloc(
-    path: PathLike, features: PathLike, name0: str, name1: str, features1: PathLike | None = None
-) -> AssociationGraph:
+def read_hloc(path: PathLike, features: PathLike, name0: str, name1: str) -> AssociationGraph:
     """Read the matches of one pair of images from hloc's files.
 
     Parameters
     ----------
     path
         File of matches. The pair may be stored in either order; hloc writes "-" for "/" in names
-        and joins the two by "/" (older versions by "_").
-    features, features1
-        File of features with the keypoints of both images, or one for each.
+        and joins the two by "/".
+    features
+        File of features with the keypoints of both images.
     name0, name1
         Names of the images as in the list that hloc was run with.
 
@@ -50,26 +56,23 @@ def read_hloc(
     for argument, name in (("name0", name0), ("name1", name1)):
         if not str(name).strip("/"):
             raise ValueError(f"{argument} must be the name of an image, got {name!r}")
-    other = features if features1 is None else features1
-    points = _keypoints(features, name0), _keypoints(other, name1)
+    points = _keypoints(features, name0), _keypoints(features, name1)
     with _open(path, MATCHES) as file:
-        for former in (0, 1):
-            for swapped in (False, True):
-                group = pair_names(*((name1, name0) if swapped else (name0, name1)))[former]
-                partners = files.read_h5(file, f"{group}/matches0")
-                if partners is not None:
-                    scores = files.read_h5(file, f"{group}/matching_scores0")
-                    sources = _sources(file, f"{group}/{_SOURCE}")
-                    first, second = points[::-1] if swapped else points
-                    graph = graph_from_partners(first, second, partners, scores, *sources)
-                    return _swap(graph) if swapped else graph
+        for swapped in (False, True):
+            group = _pair_name(*((name1, name0) if swapped else (name0, name1)))
+            partners = _read(file, f"{group}/matches0")
+            if partners is not None:
+                scores = _read(file, f"{group}/matching_scores0")
+                sources = _sources(file, f"{group}/{_SOURCE}")
+                first, second = points[::-1] if swapped else points
+                graph = graph_from_partners(first, second, partners, scores, *sources)
+                return _swap(graph) if swapped else graph
         raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
 
-def pair_names(name0: str, name1: str) -> tuple[str, str]:
-    """Return the groups under which hloc keeps a pair: its present and its former spelling."""
-    flat0, flat1 = name0.replace("/", "-"), name1.replace("/", "-")
-    return f"{flat0}/{flat1}", f"{flat0}_{flat1}"
+def _pair_name(name0: str, name1: str) -> str:
+    """Return the group under which hloc keeps a pair."""
+    return f"{name0.replace('/', '-')}/{name1.replace('/', '-')}"
 
 
 def _swap(graph: AssociationGraph) -> AssociationGraph:
@@ -96,10 +99,45 @@ def _open(path: object, want: str) -> Iterator[Any]:
         yield file
 
 
+def _read(file: Any, name: str) -> NDArray[Any] | None:
+    """Read a dataset of numbers, with "/" for groups in groups; None if it is missing."""
+    try:
+        item = _dataset(file, name)
+        return None if item is None else np.asarray(item[()])
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, MemoryError) as error:
+        raise ValueError(f"the dataset {name!r} cannot be read: {files.brief(error)}") from error
+
+
+def _dataset(item: Any, name: str) -> Any:
+    """Find a dataset that is in the file itself, not packed, and not larger than the file."""
+    h5py = _h5py()
+    for part in filter(None, name.split("/")):
+        link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else None
+        if link is None:
+            return None
+        if type(link) is not h5py.HardLink:
+            raise ValueError(f"{part!r} is a link, which is not followed")
+        item = item[part]
+    if not isinstance(item, h5py.Dataset):
+        return None
+    if item.is_virtual or item.external:
+        raise ValueError("it is in another file, which is not read")
+    if item.shape is None or item.dtype.kind not in "biuf":
+        raise ValueError("it holds no numbers")
+    # HDF5 unpacks a chunk to its end, however long that is.
+    if item.id.get_create_plist().get_nfilters():
+        raise ValueError("it is packed, which hloc does not do: h5repack -f NONE unpacks it")
+    numbers = math.prod(item.shape)
+    files.check_size(numbers + math.prod(item.chunks or (0,)), "its numbers")
+    if numbers * item.dtype.itemsize > item.id.get_storage_size():
+        raise ValueError("it declares more numbers than it has")
+    return item
+
+
 def _keypoints(path: object, name: str) -> NDArray[Any]:
     """Keypoints of one image; columns other than x and y are left out."""
     with _open(path, FEATURES) as file:
-        points = files.read_h5(file, f"{name}/keypoints")
+        points = _read(file, f"{name}/keypoints")
         if points is None:
             raise ValueError(f"it has no image {name!r} with keypoints")
         if points.ndim != 2 or points.shape[1] < 2:
@@ -109,7 +147,7 @@ def _keypoints(path: object, name: str) -> NDArray[Any]:
 
 def _sources(file: Any, name: str) -> tuple[NDArray[Any] | None, list[str] | None]:
     """Read sources of a pair's matches and their names; a dataset without names is ignored."""
-    found = files.read_h5(file, name)
+    found = _read(file, name)
     try:
         text = None if found is None else file[name].attrs.get("names")
         names = list(map(str, json.loads(text))) if isinstance(text, str) else []
@@ -156,10 +194,9 @@ class HlocWriter(PairWriter):
         # the matches get theirs after the keypoints.
         paths = list(reversed(self.files.values()))
         beside = [stack.enter_context(files.whole_file(path)) for path in paths]
-        raw = [stack.enter_context(file.open("x+b", buffering=0)) for file in beside]
         self._matches_file, self._features_file = (
             stack.enter_context(_PatientFile(file, path))
-            for file, path in zip(raw, paths, strict=True)
+            for file, path in zip(beside, paths, strict=True)
         )
         self._matches = stack.enter_context(h5py.File(self._matches_file, "w"))
         self._features = stack.enter_context(h5py.File(self._features_file, "w"))
@@ -178,7 +215,7 @@ class HlocWriter(PairWriter):
         self._features_file.check()
 
     def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
-        group = self._matches.create_group(pair_names(image0.name, image1.name)[0])
+        group = self._matches.create_group(_pair_name(image0.name, image1.name))
         partner, confidence = pair.partners(), pair.per_keypoint(pair.confidence, 0.0)
         group["matches0"] = partner.astype(np.int32)
         scores = partner != UNMATCHED if confidence is None else confidence
@@ -190,56 +227,38 @@ class HlocWriter(PairWriter):
         self._matches_file.check()
 
 
-class _PatientFile(io.RawIOBase):
-    """A file for h5py that keeps the first error of the disk until `check` asks for it.
+class _PatientFile(io.FileIO):
+    """A file for h5py that keeps the first error of a write until `check` asks for it.
 
     HDF5 crashes the process, or forgets what it had to write, when a write fails. Here it never
-    learns of that: `check` raises the first error, and so does the end of the block.
+    learns of that.
     """
 
-    def __init__(self, raw: io.FileIO, path: Path) -> None:
-        self._raw, self._path = raw, path
+    def __init__(self, beside: Path, path: Path) -> None:
+        super().__init__(beside, "x+")
+        self._path = path
         self._error: OSError | None = None
-        self.seek, self.tell = raw.seek, raw.tell  # type: ignore[method-assign]
 
     def check(self) -> None:
         """Raise the first error."""
         if self._error is not None:
-            number = self._error.errno
-            raise OSError(number, self._error.strerror, str(self._path)) from self._error
+            raise OSError(self._error.errno, self._error.strerror, str(self._path))
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
+    def close(self) -> None:
+        """Close the file, then raise the first error."""
+        if not self.closed:
+            super().close()
             self.check()
 
     def write(self, data: Any) -> int:
-        """Write all of the data."""
+        """Write all of the data, or what there is room for."""
         left = memoryview(data).cast("B")
-        with self._keeping_errors():
-            while left:
-                left = left[self._raw.write(left) :]
-        return len(data)
-
-    def readinto(self, buffer: Any) -> int:
-        """Read; parts that could not be written are zero."""
-        view, done = memoryview(buffer).cast("B"), 0
-        with self._keeping_errors():
-            while done < len(view) and (count := self._raw.readinto(view[done:])):
-                done += count
-        if self._error is not None:
-            view[done:] = bytes(len(view) - done)
-            done = len(view)
-        return done
-
-    def truncate(self, size: int | None = None) -> int:
-        """Give the file a length."""
-        with self._keeping_errors():
-            self._raw.truncate(size)
-        return size or 0
-
-    @contextlib.contextmanager
-    def _keeping_errors(self) -> Iterator[None]:
         try:
-            yield
+            while left:
+                left = left[os.write(self.fileno(), left) :]
         except OSError as error:
             self._error = self._error or error
+            # HDF5 may read it again, and gets zeros.
+            with contextlib.suppress(OSError):
+                self.truncate(self.seek(len(left), io.SEEK_CUR))
+        return len(data)

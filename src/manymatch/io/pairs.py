@@ -215,10 +215,9 @@ def read_pairs(path: object, images: object) -> PairList:
 
     A line has two names; or two names and two quarter turns; or SuperGlue's "pairs with ground
     truth", ``name0 name1 rot0 rot1 K0 K1 T_0to1`` with the matrices row by row. Columns are
-    separated by spaces, or by tabs where a line has any, or by commas in a file that ends in
-    ``.csv``; a name with spaces needs tabs, commas or double quotes around it. Empty lines and
-    lines that begin with ``#`` are skipped, and so is the header of a ``.csv``: a first line whose
-    two names have no ending such as ``.jpg``.
+    separated by spaces, or by commas in a file that ends in ``.csv``, which names with spaces need.
+    Empty lines and lines that begin with ``#`` are skipped, and so is the header of a ``.csv``: a
+    first line whose two names have no ending such as ``.jpg``.
 
     Cameras and poses are those of the images as they are, not of the turned ones, as in
     SuperGlue's own lists; see `Pair`. Pixels have the centre of the top-left one at (0, 0).
@@ -308,18 +307,14 @@ def exhaustive_pairs(folder: object) -> PairList:
 
 def _split(line: str, comma: bool) -> tuple[list[str], list[str]]:
     """Return the names of a line, two if it has them, and the words after them."""
-    delimiter = "," if comma else "\t" if "\t" in line else " "
-    if delimiter == " " and '"' not in line:
-        fields = line.split()
-    else:
-        how: dict[str, Any] = {"delimiter": delimiter, "skipinitialspace": delimiter == " "}
+    fields = line.split()
+    if comma:
         try:
-            (cells,) = csv.reader([line], **how, strict=True)
+            (cells,) = csv.reader([line], skipinitialspace=True, strict=True)
         except csv.Error as error:
             raise ValueError(f"its columns cannot be told apart: {error}") from error
         fields = [cell.strip() for cell in cells]
-    rest = " ".join(fields[2:]).split() if len(fields) > 2 else []
-    return [name for name in fields[:2] if name], rest
+    return [name for name in fields[:2] if name], " ".join(fields[2:]).split()
 
 
 def _columns(names: list[str], rest: list[str]) -> tuple[list[int], list[float]]:

@@ -11,10 +11,10 @@ import errno
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
-from urllib.parse import quote, quote_plus, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from manymatch._validate import require
 
@@ -48,20 +48,6 @@ def masked(text: str) -> str:
     'ftp://***@host/a.jpg and https://host/b.jpg?***'
     """
     return _QUERY.sub(r"\1***", _USER.sub(r"\1***@", _WHOLE_QUERY.sub(r"\1***", text)))
-
-
-def _secrets(address: str, options: Mapping[str, Any]) -> list[str]:
-    """List the secrets of an address, as a library may quote them, the longest first.
-
-    Some file systems have taken the password out of the address, to their options.
-    """
-    user, query = _USER.match(address), _WHOLE_QUERY.match(address)
-    found = [] if user is None else [user[0][len(user[1]) : -1]]
-    found += [] if query is None else [query[0][len(query[1]) :]]
-    found += [part for text in found for part in re.split("[:=&]", text, maxsplit=9)[1:]]
-    found += [str(options[name]) for name in options if re.search("pass|secret|token|key", name)]
-    found += [form(text) for text in found for form in (unquote, quote, quote_plus)]
-    return sorted({text for text in found if len(text) > 2}, key=len, reverse=True)
 
 
 def located(path: str | os.PathLike[str]) -> Path:
@@ -193,7 +179,9 @@ class RemotePath:
                 cause = error.__cause__
             codes = (code for kind, code in _CODES.items() if isinstance(cause, kind))
             said = " ".join(str(getattr(cause, "strerror", None) or cause).split())
-            for secret in _secrets(str(self._path), self._path.storage_options):
-                said = said.replace(secret, "***")
+            # The library may quote a password or key of the address in a form of its own.
+            options = " ".join(self._path.storage_options)
+            if re.search("pass|secret|token|key", options) or "***" in str(self):
+                said = ""
             given = next(codes, errno.EIO), masked(said) or type(cause).__name__, str(self)
             raise OSError(*given) from error

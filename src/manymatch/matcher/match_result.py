@@ -24,8 +24,7 @@ from manymatch.io import (
 )
 from manymatch.io.colmap_matches import require_pycolmap
 from manymatch.io.files import output_folder, read_json, whole_files, write_text
-from manymatch.io.matches import to_json
-from manymatch.io.pair_writer import PairWriter, image_name
+from manymatch.io.matches import PairWriter, image_name, to_json
 
 if TYPE_CHECKING:
     import numpy as np

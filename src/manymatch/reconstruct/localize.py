@@ -21,8 +21,7 @@ from manymatch.estimate.result import plain
 from manymatch.geometry.camera import Camera
 from manymatch.graph import PER_EDGE, AssociationGraph
 from manymatch.io import files
-from manymatch.io.matches import to_json
-from manymatch.io.pair_writer import ImageRecord, image_name
+from manymatch.io.matches import ImageRecord, image_name, to_json
 from manymatch.io.pairs import IMAGE_SUFFIXES
 from manymatch.matcher.cameras import check_camera, resolve_camera
 from manymatch.matcher.config import PRESETS

@@ -14,8 +14,7 @@ from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.io.colmap_matches import DATABASE, MAGIC, ColmapDatabaseWriter
 from manymatch.io.files import local_path, open_regular, reading
-from manymatch.io.matches import PairMatches
-from manymatch.io.pair_writer import ImageRecord
+from manymatch.io.matches import ImageRecord, PairMatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

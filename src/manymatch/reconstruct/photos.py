@@ -12,7 +12,7 @@ import numpy as np
 
 from manymatch._validate import count, require
 from manymatch.io.files import limit, local_path, make_folder, too_large, whole_file, write_text
-from manymatch.io.pair_writer import image_name
+from manymatch.io.matches import image_name
 from manymatch.io.pairs import IMAGE_SUFFIXES
 from manymatch.io.remote import is_remote
 from manymatch.reconstruct.mapping import FEWEST_IMAGES

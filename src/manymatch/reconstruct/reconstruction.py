@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from manymatch._validate import FloatArray
-    from manymatch.io.pair_writer import ImageRecord
+    from manymatch.io.matches import ImageRecord
     from manymatch.reconstruct.pair_graph import PairGraph, PhotoPair
 
 # Matches of a pair that the page shows.

@@ -13,7 +13,7 @@ from manymatch._validate import count
 from manymatch.geometry.pose import AbsolutePose
 from manymatch.io import files
 from manymatch.io.colmap import check_cameras, read_images, read_points
-from manymatch.io.pair_writer import image_name
+from manymatch.io.matches import image_name
 from manymatch.matcher.config import PRESETS
 from manymatch.viz.figure import (
     GREY,

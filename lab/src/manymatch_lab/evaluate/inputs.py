@@ -13,8 +13,7 @@ from typing import Any
 from manymatch import __version__
 from manymatch.associate.candidates import NEAREST, Association
 from manymatch.associate.merge import merge_graphs
-from manymatch.batch.batch import pairs_identity
-from manymatch.batch.shards import local_order
+from manymatch.batch.batch import local_order, pairs_identity
 from manymatch.batch.work import Views
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Features
