@@ -107,7 +107,7 @@ def test_two_view_geometry_of_too_few_matches():
     assert geometry.E is reference.E is None
     assert geometry.inlier_matches.shape == reference.inlier_matches.shape
     with pytest.raises(
-        ValueError, match="options must have the keys min_num_inliers, .*got .min_inliers."
+        ValueError, match=r"options must have the keys min_num_inliers, .*got .min_inliers."
     ):
         ours.estimate_calibrated_two_view_geometry(*arguments, {"min_inliers": 3})
 
