@@ -198,7 +198,7 @@ def test_command_prints_the_model_and_its_files(scene, photos):
         (["missing"], "photos must be a folder of photographs or a video, got 'missing'"),
         ([], "photos must be a folder of photographs or a video, got none"),
         ([PHOTOS, "--demo"], "photos must be left out with --demo, got"),
-        ([PHOTOS, "--pairs", "some"], "--pairs must be one of 'auto'"),
+        ([PHOTOS, "--pairs", "some"], "pairs must be one of 'auto'"),
         ([PHOTOS, "--mapper", "some"], "mapper must be one of 'both'"),
         ([PHOTOS, "--camera-per", "pair"], "camera_per must be one of 'image'"),
         ([PHOTOS, "--similar", "0"], "similar must be"),
