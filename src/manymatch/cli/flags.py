@@ -7,6 +7,7 @@ import functools
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,6 +74,8 @@ def argument(function: Callable[..., Any], name: str) -> tuple[Any, Any]:
         inspect.getdoc(function) or "",
         flags=re.MULTILINE,
     )
+    if entry is None and sys.flags.optimize > 1:
+        raise ValueError("PYTHONOPTIMIZE must be 0 or 1, as flags are made of docstrings, got 2")
     if entry is None:
         raise LookupError(f"{function.__name__} must describe its argument {name}")
     kind: Any = _TYPES.get(re.split(r"\W", entry["type"])[0], str)
