@@ -38,7 +38,7 @@ import manymatch
 from benchmarks.accuracy.all_pairs import Cameras, read_cameras, relative
 from manymatch.geometry.pose import FAILURE_DEG, rotation_error_deg
 from manymatch.io.pairs import Pair
-from manymatch.reconstruct import pair_truth
+from manymatch.reconstruct import pair_evidence, pair_truth
 from manymatch.reconstruct.pair_graph import PairGraph
 from tests.support.data_folder import data_folder
 
@@ -53,7 +53,7 @@ class Judged(NamedTuple):
 
     name: str
     base: str
-    evidence: pair_truth.Evidence
+    evidence: pair_evidence.Evidence
     images: int
     wrong: np.ndarray
     counts: np.ndarray
@@ -120,7 +120,7 @@ def judge(name: str, base: str, graph: PairGraph, scene: Path) -> Judged:
     """Gather the evidence of a graph and label its links."""
     cameras = read_cameras(scene / "cameras.json")
     start = time.process_time()
-    evidence = pair_truth.gather_evidence(graph)
+    evidence = pair_evidence.gather_evidence(graph)
     seconds = time.process_time() - start
     errors, far, overlap = [], [], []
     known = scene / "overlap.json"

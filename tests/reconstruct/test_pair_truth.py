@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.io.pair_writer import ImageRecord
-from manymatch.reconstruct import pair_truth
+from manymatch.reconstruct import pair_evidence, pair_truth
 from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair
 from manymatch.reconstruct.pair_truth import PairTruth, judge_pairs
 
@@ -281,7 +281,7 @@ def test_missing_points_count_against_a_pair_that_nothing_else_contradicts() -> 
     chosen = drum.rng.permutation(len(drum.seen[4]))[:20]
     matches = np.stack([chosen, np.arange(20)], axis=1)
     whole = PairGraph(graph.photos, (*kept, pair(4, 15, drum.pose(4, 5), matches)))
-    found, missing = pair_truth.gather_evidence(whole).cells.T
+    found, missing = pair_evidence.gather_evidence(whole).cells.T
     assert missing[-1] > 2 * found[-1]
     assert missing[-1] / found[-1] > 3 * np.median(missing[:-1] / found[:-1])
     judged = judge_pairs(whole)
