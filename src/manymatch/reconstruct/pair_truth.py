@@ -42,10 +42,10 @@ _TURN, _SHIFT, _LEAST_SHIFT = np.radians(6.0), 0.3, 0.05
 _JOINTS, _ROUNDS, _LEAST_GAIN = 64, 12, 1e-6
 # Worlds that are tried: links count by their log-odds above these numbers, and those below count
 # against a world that they agree with, by 1 at most.
-_LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0)
-# A stricter world unfolds the one before if it refuses so many links of it, and if links that it
-# keeps look better than those it refuses in so many of all comparisons.
-_LEAST_REFUSED, _BETTER = 3, 0.9
+_LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
+# A stricter world unfolds the one before if it refuses so many links of it for each that it keeps,
+# and if those that it keeps look better than those it refuses in so many of all comparisons.
+_REFUSED, _BETTER = 0.25, 0.8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,13 +174,14 @@ def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
     fit = _settle(search, log_odds, _LEVELS[0])
     for level in _LEVELS[1:]:
         clear = log_odds >= level
-        if (fit.agree & ~clear).sum() < _LEAST_REFUSED or joins(clear) < joins(fit.agree):
-            continue
-        other = _settle(search, log_odds, level)
-        kept, refused = log_odds[other.agree], np.sort(log_odds[fit.agree & ~other.agree])
-        better = np.searchsorted(refused, kept).sum() > _BETTER * len(kept) * len(refused)
-        if len(refused) >= _LEAST_REFUSED and better:
-            fit = other if joins(other.agree & clear) >= joins(fit.agree) else fit
+        weak, strong = (fit.agree & ~clear).sum(), (fit.agree & clear).sum()
+        if weak >= _REFUSED * strong and joins(clear) >= joins(fit.agree):
+            other = _settle(search, log_odds, level)
+            kept, refused = log_odds[other.agree], np.sort(log_odds[fit.agree & ~other.agree])
+            better = np.searchsorted(refused, kept).sum() > _BETTER * len(kept) * len(refused)
+            holds = joins(other.agree & clear) >= joins(fit.agree)
+            if better and holds and len(refused) >= _REFUSED * len(kept):
+                fit = other
     triangles = np.array([len(k) for k in _triangles(i, j, fit.agree)]).astype(np.int64)
     alone = triangles < 2
     turn_deg, off_deg = np.degrees(fit.turn), np.degrees(np.where(alone, 0.0, fit.off))
