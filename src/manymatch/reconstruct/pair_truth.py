@@ -14,25 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from manymatch._validate import count, refusal
-from manymatch.reconstruct.pair_evidence import (
-    LEAST_MATCHES,
-    Evidence,
-    angles,
-    gather_evidence,
-    logistic,
-)
+from manymatch.reconstruct.pair_evidence import LEAST_MATCHES, angles, gather_evidence, logistic
 from manymatch.reconstruct.pair_graph import PairGraph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manymatch._validate import BoolArray, FloatArray, IndexArray
+    from manymatch.reconstruct.pair_evidence import Evidence
 
 #: Names of the cues of a link within a world. `BEFORE` and `WITHIN` are the weights of these and of
 #: the cues before there is a world, a constant first, fitted by benchmarks/accuracy/pair_truth.py.
-WORLD_CUES = (
-    *("rotation", "direction", "triangles", "length", "alone", "own", "before", "bridge"),
-)
+WORLD_CUES = ("rotation", "direction", "triangles", "length", "alone", "own", "before", "bridge")
 BEFORE = (7.579, 0.412, -0.885, -1.419, 7.801, -1.484, 4.202, 0.399)
 WITHIN = (2.306, -0.376, -0.682, 0.229, -1.054, -3.142, 0.074, 0.784, 2.462)
 
@@ -44,7 +37,8 @@ _JOINTS, _ROUNDS, _LEAST_GAIN = 64, 12, 1e-6
 # against a world that they agree with, by 1 at most.
 _LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 # A stricter world unfolds the one before if it refuses so many links of it for each that it keeps,
-# and if those that it keeps look better than those it refuses in so many of all comparisons.
+# and if those that it keeps look better than those it refuses in so many of all comparisons. Most
+# of its links are old ones: sides that are taken apart have no new pairs.
 _REFUSED, _BETTER = 0.25, 0.8
 
 
@@ -148,15 +142,6 @@ def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
 # ------------------------------------------------------------------------------ one world
 
 
-class _Fit(NamedTuple):
-    """How far links (P,) are from a world: radians, radians, log-ratio of lengths; which agree."""
-
-    turn: FloatArray
-    off: FloatArray
-    stretch: FloatArray
-    agree: BoolArray
-
-
 def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
     """Find the poses of `number` images with which the most and the best links agree.
 
@@ -171,24 +156,23 @@ def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
     def joins(links: BoolArray) -> int:
         return len(_forest(i[links], j[links], log_odds[links], number)[0])
 
-    fit = _settle(search, log_odds, _LEVELS[0])
+    turn, off, stretch, agree = _settle(search, log_odds, _LEVELS[0])
     for level in _LEVELS[1:]:
         clear = log_odds >= level
-        weak, strong = (fit.agree & ~clear).sum(), (fit.agree & clear).sum()
-        if weak >= _REFUSED * strong and joins(clear) >= joins(fit.agree):
-            other = _settle(search, log_odds, level)
-            kept, refused = log_odds[other.agree], np.sort(log_odds[fit.agree & ~other.agree])
+        joined, weak = joins(agree), (agree & ~clear).sum()
+        if weak >= _REFUSED * (agree & clear).sum() and joins(clear) >= joined:
+            *other, keep = _settle(search, log_odds, level)
+            kept, refused = log_odds[agree & keep], np.sort(log_odds[agree & ~keep])
             better = np.searchsorted(refused, kept).sum() > _BETTER * len(kept) * len(refused)
-            holds = joins(other.agree & clear) >= joins(fit.agree)
-            if better and holds and len(refused) >= _REFUSED * len(kept):
-                fit = other
-    triangles = np.array([len(k) for k in _triangles(i, j, fit.agree)]).astype(np.int64)
+            part = len(refused) >= _REFUSED * len(kept) and len(kept) > 0.5 * keep.sum()
+            if better and part and joins(keep & clear) >= joined:
+                (turn, off, stretch), agree = other, keep
+    triangles = np.array([len(k) for k in _triangles(i, j, agree)]).astype(np.int64)
     alone = triangles < 2
-    turn_deg, off_deg = np.degrees(fit.turn), np.degrees(np.where(alone, 0.0, fit.off))
-    stretch = np.where(alone, 0.0, fit.stretch)
+    turn_deg, off_deg = np.degrees(turn), np.degrees(np.where(alone, 0.0, off))
     cues = [np.log1p((turn_deg / 3.0) ** 2), np.log1p((off_deg / 5.0) ** 2), np.log1p(triangles)]
-    cues += [np.log1p((stretch / 0.2) ** 2), alone, evidence.cues[:, 0]]
-    agree = fit.agree | (alone & (fit.turn < 2 * _TURN))
+    cues += [np.log1p((np.where(alone, 0.0, stretch) / 0.2) ** 2), alone, evidence.cues[:, 0]]
+    agree |= alone & (turn < 2 * _TURN)
     tree = _forest(i, j, agree - 1.0, number)[0]
     bridge = np.zeros(len(i))
     for link, part in search.cuts(tree).items():
@@ -197,8 +181,13 @@ def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
     return World(np.stack(cues, axis=1), turn_deg, off_deg, triangles)
 
 
-def _settle(search: _Search, log_odds: FloatArray, level: float) -> _Fit:
+def _settle(
+    search: _Search, log_odds: FloatArray, level: float
+) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
     """Search for a world of links with log-odds above a level, and average its poses.
+
+    Returns how far links are from it: turn, angle of the direction, log-ratio of the length (P,)
+    each, and which agree.
 
     The search moves parts of a world as a whole, so that links a few degrees off may bend it: the
     average counts all links that are near, whether above the level or not.
@@ -214,7 +203,7 @@ def _settle(search: _Search, log_odds: FloatArray, level: float) -> _Fit:
     direction = (np.swapaxes(R[e.i], 1, 2) @ search.ahead[:, :, None])[:, :, 0]
     weight /= (1.0 + (turn / _TURN) ** 2) ** 2
     off, stretch = _positions(search, direction, weight, turn < 2 * _TURN)
-    return _Fit(turn, off, stretch, (turn < 2 * _TURN) & (off < 0.35) & (stretch < 0.5))
+    return turn, off, stretch, (turn < 2 * _TURN) & (off < 0.35) & (stretch < 0.5)
 
 
 def _solve(
@@ -289,7 +278,7 @@ def _positions(
     e, length, group = search.evidence, search.length, search.group
     if not len(e.ratio):
         length, group = _lengths(_with_triangles(e, direction, agree), weight)
-    group, apart = _joined(e, group)
+    group, apart = _joined(e, group, search.number)
     ends = np.concatenate([e.i, e.j]) * len(group) + np.tile(group, 2)
     nodes, place = np.unique(ends, return_inverse=True)
     i, j = place[: len(group)], place[len(group) :]
@@ -305,21 +294,17 @@ def _positions(
     return angles(way, direction), np.where(apart, 0.0, stretch)
 
 
-def _joined(e: Evidence, group: IndexArray) -> tuple[IndexArray, BoolArray]:
-    """Put links of unknown length into the largest group at both images; which (P,) these are."""
-    sizes = np.bincount(group)[group]
-    apart = sizes == 1
-    at: dict[int, dict[int, int]] = {}
-    for i, j, one, size in zip(
-        *(x[~apart].tolist() for x in (e.i, e.j, group, sizes)), strict=True
-    ):
-        for image in (i, j):
-            at.setdefault(image, {})[one] = size
-    group = group.copy()
-    for link in np.flatnonzero(apart).tolist():
-        first, second = at.get(int(e.i[link]), {}), at.get(int(e.j[link]), {})
-        group[link] = max(first.keys() & second.keys(), key=first.__getitem__, default=group[link])
-    return group, apart
+def _joined(e: Evidence, group: IndexArray, number: int) -> tuple[IndexArray, BoolArray]:
+    """Put links of unknown length into the group of most links at their images; which (P,) are."""
+    apart = np.bincount(group)[group] == 1
+    known, place = np.unique(group[~apart], return_inverse=True)
+    if not len(known):
+        return group, apart
+    links = np.zeros((number, len(known)))
+    for ends in (e.i, e.j):
+        np.add.at(links, (ends[~apart], place), 1.0)
+    most = np.where(links.any(axis=1), known[links.argmax(axis=1)], -1 - np.arange(number))
+    return np.where(apart & (most[e.i] == most[e.j]), most[e.i], group), apart
 
 
 def _triangles(i: IndexArray, j: IndexArray, keep: BoolArray) -> list[list[int]]:
@@ -405,10 +390,8 @@ class _Search:
                     part = self.cuts(tree)[link]
                     gain, joint, turn, shift = self._best_joint(value, part, link)
                     if gain > _LEAST_GAIN:
-                        self.R[part], self.c[part] = (
-                            self.R[part] @ turn,
-                            self.c[part] @ turn + shift,
-                        )
+                        self.R[part] = self.R[part] @ turn
+                        self.c[part] = self.c[part] @ turn + shift
                         tree[tree.index(link)], moved = joint, True
             if not moved:
                 break
@@ -430,16 +413,14 @@ class _Search:
             near[i].append((j, link))
             near[j].append((i, link))
         order: list[tuple[int, int, int]] = []
-        seen = [False] * self.number
-        for root in range(self.number):
-            stack = [] if seen[root] else [(root, -1, -1)]
-            seen[root] = True
-            while stack:
-                order.append(stack.pop())
-                for other, link in near[order[-1][0]]:
-                    if not seen[other]:
-                        seen[other] = True
-                        stack.append((other, order[-1][0], link))
+        seen = set[int]()
+        stack = [(root, -1, -1) for root in reversed(range(self.number))]
+        while stack:
+            image, before, link = stack.pop()
+            if image not in seen:
+                seen.add(image)
+                order.append((image, before, link))
+                stack += [(other, image, via) for other, via in near[image] if other not in seen]
         return order
 
     def cuts(self, tree: list[int]) -> dict[int, BoolArray]:
