@@ -276,6 +276,19 @@ def test_wrong_direction_with_right_rotation_is_refused() -> None:
     assert "direction" in judged[wrong].reason
 
 
+def test_pair_that_is_turned_too_far_is_refused() -> None:
+    graph, _ = Drum(12, seed=7).graph()
+    wrong = next(k for k, p in enumerate(graph.pairs) if p.second - p.first == 2)
+    old = graph.pairs[wrong]
+    assert old.pose is not None
+    pose = RelativePose(turned(0, np.radians(12.0)) @ old.pose.R, old.pose.t)
+    pairs = [*graph.pairs]
+    pairs[wrong] = dataclasses.replace(old, pose=pose)
+    judged = judge_pairs(PairGraph(graph.photos, tuple(pairs)))
+    assert [k for k, verdict in enumerate(judged) if not verdict.true] == [wrong]
+    assert "rotation is 12° off" in judged[wrong].reason
+
+
 def test_untrusted_pair_that_fits_is_accepted() -> None:
     graph, _ = Drum(12, seed=8).graph()
     low = dataclasses.replace(graph.pairs[3], probability=0.1, log_odds=-2.2, trusted=False)

@@ -31,6 +31,8 @@ WITHIN = (2.306, -0.376, -0.682, 0.229, -1.054, -3.142, 0.074, 0.784, 2.462)
 
 # Widths of agreement: radians, share of the length of a link, share of the usual length.
 _TURN, _SHIFT, _LEAST_SHIFT = np.radians(6.0), 0.3, 0.05
+# No link is true that is turned by more than this against a world.
+_MOST_TURN_DEG = 10.0
 # Links tried as a joint at each cut of the tree; rounds through all cuts; least gain of a joint.
 _JOINTS, _ROUNDS, _LEAST_GAIN = 64, 12, 1e-6
 # Worlds that are tried: links count by their log-odds above these numbers, and those below count
@@ -97,7 +99,7 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
         raise refusal("graph", "a PairGraph", graph)
     evidence = gather_evidence(graph)
     world = find_world(evidence, weigh(evidence.cues, BEFORE), len(graph.photos))
-    probabilities = logistic(weigh(world.cues, WITHIN)).tolist()
+    probabilities = logistic(weigh_world(world, WITHIN)).tolist()
     links = {place: link for link, place in enumerate(evidence.place.tolist())}
     verdicts = []
     for place, pair in enumerate(graph.pairs):
@@ -117,6 +119,12 @@ def weigh(cues: FloatArray, weights: Sequence[float]) -> FloatArray:
     return np.asarray(weights[0] + cues @ np.array(weights[1:]))
 
 
+def weigh_world(world: World, weights: Sequence[float]) -> FloatArray:
+    """Log-odds (P,) of links within a world; links that are turned too far are refused."""
+    log_odds = weigh(world.cues, weights)
+    return np.where(world.turn_deg > _MOST_TURN_DEG, np.minimum(log_odds, -2.0), log_odds)
+
+
 def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
     third, (found, missing) = int(world.triangles[link]), evidence.cells[link]
     turn, direction = world.turn_deg[link], world.direction_deg[link]
@@ -126,7 +134,7 @@ def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
         return f"accepted: {near if third else 'no other pair contradicts it'}"
     weighed = dict(zip(WORLD_CUES, world.cues[link] * WITHIN[1:], strict=True))
     worst = min(("rotation", "direction", "length", "before"), key=weighed.__getitem__)
-    if worst == "rotation":
+    if worst == "rotation" or turn > _MOST_TURN_DEG:
         others = what if third else "what all other pairs together say"
         return f"refused: its rotation is {turn:.0f}° off {others}"
     if worst == "direction":
