@@ -181,7 +181,7 @@ def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
     cues = [np.log1p((turn_deg / 3.0) ** 2), np.log1p((off_deg / 5.0) ** 2), np.log1p(triangles)]
     cues += [np.log1p((np.where(alone, 0.0, stretch) / 0.2) ** 2), alone, evidence.cues[:, 0]]
     agree |= alone & (turn < 2 * _TURN)
-    tree = _forest(i, j, agree - 1.0, number)[0]
+    tree = _forest(i, j, agree.astype(np.float64), number)[0]
     bridge = np.zeros(len(i))
     for link, part in search.cuts(tree).items():
         bridge[link] = agree[link] and ((part[i] != part[j]) & agree).sum() == 1
