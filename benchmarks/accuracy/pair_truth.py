@@ -16,7 +16,8 @@ further than 4 px from the true epipolar lines. Where the truth is coarse (seven
 more than 20 degrees and pairs between 10 and 20 do not count. Pairs of rendered places that are
 right by accident, as the images do not overlap but look along one row of equal houses, do not count
 either. Every ``every<n>.txt`` of a scene is a variant of fewer images, fitted with a quarter of the
-weight, and so is every other image of a courtyard.
+weight, and so are the even and the odd images of a rendered place. Scenes after ``--held`` are
+judged by the weights in the code; if these are all, nothing is fitted.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import manymatch
 from benchmarks.accuracy.all_pairs import Cameras, read_cameras, relative
 from manymatch.geometry.pose import FAILURE_DEG, rotation_error_deg
 from manymatch.io.pairs import Pair
-from manymatch.reconstruct import pair_truth
+from manymatch.reconstruct import pair_evidence, pair_truth
 from manymatch.reconstruct.pair_graph import PairGraph
 from tests.support.data_folder import data_folder
 
@@ -53,7 +54,7 @@ class Judged(NamedTuple):
 
     name: str
     base: str
-    evidence: pair_truth.Evidence
+    evidence: pair_evidence.Evidence
     images: int
     wrong: np.ndarray
     counts: np.ndarray
@@ -120,7 +121,7 @@ def judge(name: str, base: str, graph: PairGraph, scene: Path) -> Judged:
     """Gather the evidence of a graph and label its links."""
     cameras = read_cameras(scene / "cameras.json")
     start = time.process_time()
-    evidence = pair_truth.gather_evidence(graph)
+    evidence = pair_evidence.gather_evidence(graph)
     seconds = time.process_time() - start
     errors, far, overlap = [], [], []
     known = scene / "overlap.json"
@@ -152,8 +153,9 @@ def read_all(batches: Path, scenes: dict[str, Path]) -> list[Judged]:
         graph = PairGraph.from_batch(folder)
         judged.append(judge(name, folder.name, graph, scene))
         parts = {file.stem: set(file.read_text().split()) for file in scene.glob("every*.txt")}
-        if folder.name.startswith("courtyard"):
-            parts = {"half": {photo.name for photo in graph.photos[::2]}}
+        if (scene / "overlap.json").is_file():
+            names = [photo.name for photo in graph.photos]
+            parts = {"even": set(names[::2]), "odd": set(names[1::2])}
         for part, names in sorted(parts.items()):
             judged.append(judge(f"{name}:{part}", folder.name, part_of(graph, names), scene))
         sys.stderr.write(f"{name}: {judged[-1].seconds:.1f} s\n")
@@ -185,20 +187,20 @@ def fit(scenes: list[Judged], cues: dict[str, np.ndarray]) -> tuple[float, ...]:
 
 def worlds(
     scenes: list[Judged], weights: dict[str, tuple[float, ...]]
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """Cues of all links within worlds, with weights for each base scene, and seconds."""
-    cues, seconds = {}, {}
+) -> tuple[dict[str, pair_truth.World], dict[str, float]]:
+    """Worlds of all scenes, with weights for each base scene, and seconds."""
+    found, seconds = {}, {}
     for one in scenes:
         start = time.process_time()
         log_odds = pair_truth.weigh(one.evidence.cues, weights[one.base])
-        cues[one.name] = pair_truth.find_world(one.evidence, log_odds, one.images).cues
+        found[one.name] = pair_truth.find_world(one.evidence, log_odds, one.images)
         seconds[one.name] = time.process_time() - start
-    return cues, seconds
+    return found, seconds
 
 
 def table(
     scenes: list[Judged],
-    columns: list[tuple[dict[str, np.ndarray], dict[str, tuple[float, ...]]]],
+    columns: list[tuple[dict[str, pair_truth.World], dict[str, tuple[float, ...]]]],
     seconds: dict[str, float],
 ) -> str:
     """Rows of wrong / right pairs: trusted, and accepted by each set of weights."""
@@ -207,14 +209,31 @@ def table(
         cells = [
             f"{(one.trusted & one.wrong).sum()} / {(one.trusted & ~one.wrong & one.counts).sum()}"
         ]
-        for cues, weights in columns:
-            true = pair_truth.weigh(cues[one.name], weights[one.base]) >= 0
+        for found, weights in columns:
+            true = pair_truth.weigh_world(found[one.name], weights[one.base]) >= 0
             right = ~one.wrong & one.counts
             lost = int((one.trusted & right & ~true).sum())
             cells.append(f"{(true & one.wrong).sum()} / {(true & right).sum()} (−{lost})")
         cpu = one.seconds + seconds[one.name]
         rows.append(f"| {one.name} | {one.images} | {' | '.join(cells)} | {cpu:.1f} |")
     return "\n".join(rows)
+
+
+def fit_and_show(fitted: list[Judged]) -> None:
+    """Fit the weights, with each scene left out and to all, and print them and the table."""
+    local = {one.name: one.evidence.cues for one in fitted}
+    bases = sorted({one.base for one in fitted})
+    out = {base: fit([one for one in fitted if one.base != base], local) for base in bases}
+    found, seconds = worlds(fitted, out)
+    cues = {name: world.cues for name, world in found.items()}
+    left = {base: fit([one for one in fitted if one.base != base], cues) for base in bases}
+    before = dict.fromkeys(bases, fit(fitted, local))
+    own, _ = worlds(fitted, before)
+    within = fit(fitted, cues)
+    shipped = dict.fromkeys(bases, within)
+    head = "| scene | images | trusted alone | left out | all fitted | CPU s |\n" + 6 * "|---" + "|"
+    sys.stdout.write(f"{head}\n{table(fitted, [(found, left), (own, shipped)], seconds)}\n\n")
+    sys.stdout.write(f"BEFORE = {before[bases[0]]}\nWITHIN = {within}\n\n")
 
 
 def main() -> int:
@@ -238,18 +257,8 @@ def main() -> int:
     every = read_all(given.batches, scenes)
     fitted = [one for one in every if one.base not in given.held]
     held = [one for one in every if one.base in given.held]
-    local = {one.name: one.evidence.cues for one in every}
-    bases = sorted({one.base for one in fitted})
-    out = {base: fit([one for one in fitted if one.base != base], local) for base in bases}
-    cues, seconds = worlds(fitted, out)
-    left = {base: fit([one for one in fitted if one.base != base], cues) for base in bases}
-    before = dict.fromkeys(bases, fit(fitted, local))
-    own, _ = worlds(fitted, before)
-    within = fit(fitted, cues)
-    shipped = dict.fromkeys(bases, within)
-    head = "| scene | images | trusted alone | left out | all fitted | CPU s |\n" + 6 * "|---" + "|"
-    sys.stdout.write(f"{head}\n{table(fitted, [(cues, left), (own, shipped)], seconds)}\n\n")
-    sys.stdout.write(f"BEFORE = {before[bases[0]]}\nWITHIN = {within}\n\n")
+    if fitted:
+        fit_and_show(fitted)
     if held:
         names = {one.base for one in held}
         now, seconds = worlds(held, dict.fromkeys(names, pair_truth.BEFORE))

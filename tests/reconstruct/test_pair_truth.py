@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
 from manymatch.io.matches import ImageRecord
-from manymatch.reconstruct import pair_truth
+from manymatch.reconstruct import pair_evidence, pair_truth
 from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair
 from manymatch.reconstruct.pair_truth import PairTruth, judge_pairs
 
@@ -174,6 +174,32 @@ def test_lies_that_agree_with_each_other_do_not_fold_an_object(seed: int) -> Non
     assert (verdicts(graph) == truth).all()
 
 
+@pytest.mark.parametrize(("count", "equal"), [(9, 0.6), (10, 0.6), (14, 0.8)])
+def test_few_images_of_equal_sides_do_not_fold_an_object(
+    monkeypatch: pytest.MonkeyPatch, count: int, equal: float
+) -> None:
+    graph, truth = Drum(count, equal=equal).graph()
+    assert (~truth).sum() >= truth.sum()
+    assert (verdicts(graph) == truth).all()
+    # The world with which most links agree, without stricter ones, is the folded one.
+    monkeypatch.setattr(pair_truth, "_LEVELS", pair_truth._LEVELS[:1])
+    assert verdicts(graph)[~truth].mean() > 0.5
+
+
+def test_clear_link_that_is_a_little_off_does_not_bend_the_world() -> None:
+    drum = Drum(12, seed=1)
+    near = [(i, j) for i in range(12) for j in range(i + 1, 12) if j - i <= 3]
+    off = near.index((4, 7))
+    pairs = [pair(i, j, drum.pose(i, j)) for i, j in near]
+    exact = drum.pose(4, 7)
+    bent = RelativePose(turned(1, np.radians(5.0)) @ exact.R, exact.t)
+    pairs[off] = dataclasses.replace(pairs[off], pose=bent)
+    evidence = pair_evidence.gather_evidence(PairGraph(drum.photos, tuple(pairs)))
+    log_odds = np.where(np.arange(len(near)) == off, 6.0, -0.5)
+    # The search turns a part of the images by all of the 5 degrees; the average shares them out.
+    assert pair_truth.find_world(evidence, log_odds, 12).turn_deg.max() < 3.0
+
+
 def test_without_matches_the_object_is_folded() -> None:
     # The poses alone do not tell the sides apart, so that a test above shows what points do.
     graph, truth = Drum(20, equal=0.6).graph()
@@ -250,6 +276,19 @@ def test_wrong_direction_with_right_rotation_is_refused() -> None:
     assert "direction" in judged[wrong].reason
 
 
+def test_pair_that_is_turned_too_far_is_refused() -> None:
+    graph, _ = Drum(12, seed=7).graph()
+    wrong = next(k for k, p in enumerate(graph.pairs) if p.second - p.first == 2)
+    old = graph.pairs[wrong]
+    assert old.pose is not None
+    pose = RelativePose(turned(0, np.radians(12.0)) @ old.pose.R, old.pose.t)
+    pairs = [*graph.pairs]
+    pairs[wrong] = dataclasses.replace(old, pose=pose)
+    judged = judge_pairs(PairGraph(graph.photos, tuple(pairs)))
+    assert [k for k, verdict in enumerate(judged) if not verdict.true] == [wrong]
+    assert "rotation is 12° off" in judged[wrong].reason
+
+
 def test_untrusted_pair_that_fits_is_accepted() -> None:
     graph, _ = Drum(12, seed=8).graph()
     low = dataclasses.replace(graph.pairs[3], probability=0.1, log_odds=-2.2, trusted=False)
@@ -281,7 +320,7 @@ def test_missing_points_count_against_a_pair_that_nothing_else_contradicts() -> 
     chosen = drum.rng.permutation(len(drum.seen[4]))[:20]
     matches = np.stack([chosen, np.arange(20)], axis=1)
     whole = PairGraph(graph.photos, (*kept, pair(4, 15, drum.pose(4, 5), matches)))
-    found, missing = pair_truth.gather_evidence(whole).cells.T
+    found, missing = pair_evidence.gather_evidence(whole).cells.T
     assert missing[-1] > 2 * found[-1]
     assert missing[-1] / found[-1] > 3 * np.median(missing[:-1] / found[:-1])
     judged = judge_pairs(whole)

@@ -14,45 +14,34 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from manymatch._validate import count, refusal
+from manymatch.reconstruct.pair_evidence import LEAST_MATCHES, angles, gather_evidence, logistic
 from manymatch.reconstruct.pair_graph import PairGraph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manymatch._validate import BoolArray, FloatArray, IndexArray
-    from manymatch.reconstruct.pair_graph import Photo
+    from manymatch.reconstruct.pair_evidence import Evidence
 
-#: Pairs with fewer matches are refused; COLMAP's mappers have the same limit.
-LEAST_MATCHES = 15
-#: Names of the cues of a link before there is a world, and within it; `BEFORE` and `WITHIN` are
-#: their weights, a constant first, fitted by benchmarks/accuracy/pair_truth.py.
-CUES = ("own", "matches", "parallax", "found", "found_wide", "rare", "rare_score")
-WORLD_CUES = (
-    *("rotation", "direction", "triangles", "length", "alone", "own", "before", "bridge"),
-)
+#: Names of the cues of a link within a world. `BEFORE` and `WITHIN` are the weights of these and of
+#: the cues before there is a world, a constant first, fitted by benchmarks/accuracy/pair_truth.py.
+WORLD_CUES = ("rotation", "direction", "triangles", "length", "alone", "own", "before", "bridge")
 BEFORE = (7.579, 0.412, -0.885, -1.419, 7.801, -1.484, 4.202, 0.399)
 WITHIN = (2.306, -0.376, -0.682, 0.229, -1.054, -3.142, 0.074, 0.784, 2.462)
 
-# Cells along the longer edge of an image, third images of a link, least points for a scale, share
-# of the longer edge at the border where points may be lost.
-_CELLS, _THIRD, _LEAST_COMMON, _BORDER = 16, 12, 5, 0.03
-# A point counts as missing if a third image has it under this share of the link's parallax or
-# more: nearer views share points that a farther one loses.
-_WIDE = 0.7
-# Cells found and missing that a link has beforehand, so that few cells say little. A link without
-# matches counts as one with 200 matches and a parallax of 0.4 radians.
-_FOUND, _MISSING, _USUAL_MATCHES, _USUAL_PARALLAX = 3.0, 5.0, 200, 0.4
-# Inverse depths below this, in units of the length of a link, are not measurable.
-_FARTHEST = 1e-4
 # Widths of agreement: radians, share of the length of a link, share of the usual length.
 _TURN, _SHIFT, _LEAST_SHIFT = np.radians(6.0), 0.3, 0.05
+# No link is true that is turned by more than this against a world.
+_MOST_TURN_DEG = 10.0
 # Links tried as a joint at each cut of the tree; rounds through all cuts; least gain of a joint.
 _JOINTS, _ROUNDS, _LEAST_GAIN = 64, 12, 1e-6
-# At first log-odds of links count above the first number, and the agreement of others for the
-# second one at most. If links that look wrong speak against the world by more than the share
-# `_FOLDED` of what speaks for it, it may be folded, equal sides on top of each other: then log-odds
-# below zero count too, down to -1.
-_CLEAR, _IN_DOUBT, _FOLDED = 0.5, 0.05, 0.42
+# Worlds that are tried: links count by their log-odds above these numbers, and those below count
+# against a world that they agree with, by 1 at most.
+_LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
+# A stricter world unfolds the one before if it refuses so many links of it for each that it keeps,
+# and if those that it keeps look better than those it refuses in so many of all comparisons. Most
+# of its links are old ones: sides that are taken apart have no new pairs.
+_REFUSED, _BETTER = 0.25, 0.8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,27 +61,6 @@ class PairTruth:
     probability: float
     true: bool
     reason: str
-
-
-class Evidence(NamedTuple):
-    """Links, the pairs that have a pose, and what is known of them before there is a world.
-
-    `place` (P,) are places in the graph; ``x_j = R x_i + t`` with images i and j (P,). `cues` (P,
-    7) are the columns `CUES`, `cells` (P, 2) the cells that third images see: found and missing
-    here. ``ratio`` (N,) is the logarithm of the length of link ``a`` over that of link ``b``, from
-    points that both have.
-    """
-
-    place: IndexArray
-    i: IndexArray
-    j: IndexArray
-    R: FloatArray
-    t: FloatArray
-    cues: FloatArray
-    cells: FloatArray
-    a: IndexArray
-    b: IndexArray
-    ratio: FloatArray
 
 
 class World(NamedTuple):
@@ -131,7 +99,7 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
         raise refusal("graph", "a PairGraph", graph)
     evidence = gather_evidence(graph)
     world = find_world(evidence, weigh(evidence.cues, BEFORE), len(graph.photos))
-    probabilities = _probability(weigh(world.cues, WITHIN)).tolist()
+    probabilities = logistic(weigh_world(world, WITHIN)).tolist()
     links = {place: link for link, place in enumerate(evidence.place.tolist())}
     verdicts = []
     for place, pair in enumerate(graph.pairs):
@@ -151,8 +119,10 @@ def weigh(cues: FloatArray, weights: Sequence[float]) -> FloatArray:
     return np.asarray(weights[0] + cues @ np.array(weights[1:]))
 
 
-def _probability(log_odds: FloatArray) -> FloatArray:
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(log_odds, -30.0, 30.0))))
+def weigh_world(world: World, weights: Sequence[float]) -> FloatArray:
+    """Log-odds (P,) of links within a world; links that are turned too far are refused."""
+    log_odds = weigh(world.cues, weights)
+    return np.where(world.turn_deg > _MOST_TURN_DEG, np.minimum(log_odds, -2.0), log_odds)
 
 
 def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
@@ -164,7 +134,7 @@ def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
         return f"accepted: {near if third else 'no other pair contradicts it'}"
     weighed = dict(zip(WORLD_CUES, world.cues[link] * WITHIN[1:], strict=True))
     worst = min(("rotation", "direction", "length", "before"), key=weighed.__getitem__)
-    if worst == "rotation":
+    if worst == "rotation" or turn > _MOST_TURN_DEG:
         others = what if third else "what all other pairs together say"
         return f"refused: its rotation is {turn:.0f}° off {others}"
     if worst == "direction":
@@ -177,221 +147,71 @@ def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
     return "refused: its own probability is low and too few other pairs confirm it"
 
 
-# ------------------------------------------------------------------------- third images
-
-
-class _View(NamedTuple):
-    """Links at one image (L,), as if it were the first of each, and its keypoints in them (L, N).
-
-    `inverse` is the logarithm of the length of a link over the depth of a keypoint, infinite where
-    it is unknown.
-    """
-
-    link: IndexArray
-    other: IndexArray
-    R: FloatArray
-    t: FloatArray
-    found: BoolArray
-    inverse: FloatArray
-    parallax: FloatArray
-
-
-def gather_evidence(graph: PairGraph) -> Evidence:
-    """Collect the links of a graph and what is known of each before there is a world."""
-    pairs = [
-        (place, pair, pair.pose)
-        for place, pair in enumerate(graph.pairs)
-        if pair.pose is not None and not 0 < len(pair.matches) < LEAST_MATCHES
-    ]
-    place, i, j, number = (
-        np.array([row[k] for row in rows], np.int64)
-        for rows in [[(p, pair.first, pair.second, len(pair.matches)) for p, pair, _ in pairs]]
-        for k in range(4)
-    )
-    R = np.array([pose.R for _, _, pose in pairs]).reshape(-1, 3, 3)
-    t = np.array([pose.t for _, _, pose in pairs]).reshape(-1, 3)
-    own = np.array([pair.log_odds for _, pair, _ in pairs], np.float64)
-    matches = [pair.matches for _, pair, _ in pairs]
-    # Over both images of a link, as `_compare` returns them; parallax; ratios of lengths.
-    sums, parallax = np.zeros((len(i), 6)), np.full(len(i), _USUAL_PARALLAX)
-    ratios = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
-    # A keypoint where a lens has no inverse gets the ray of the axis.
-    rays = [np.nan_to_num(photo.rays()) for photo in graph.photos]
-    for image, photo in enumerate(graph.photos):
-        link = np.flatnonzero(((i == image) | (j == image)) & (number > 0))
-        view = _view(image, link, (i, j, R, t), matches, rays)
-        known = np.isfinite(view.inverse)
-        common = (known.astype(np.float32) @ known.T.astype(np.float32)) * (own[link] > 0)
-        np.fill_diagonal(common, 0.0)
-        expected = np.zeros_like(view.found)
-        for row in range(len(link)):
-            parallax[link[row]] = np.median(view.parallax[row, view.found[row]])
-            third = np.argsort(-common[row], kind="stable")[:_THIRD]
-            third = third[common[row, third] >= _LEAST_COMMON]
-            if len(third):
-                theirs = view.inverse[third][:, known[row]]
-                off = np.where(np.isfinite(theirs), view.inverse[row, known[row]] - theirs, np.inf)
-                scale = _middle(off.T)
-                ratios.append((np.full(len(third), link[row]), link[third], scale))
-                other = graph.photos[view.other[row]]
-                expected[row] = _expected(rays[image], other, view, row, third, scale)
-        cell, chances = _cells(photo), (expected | view.found).sum(axis=0)
-        for row in range(len(link)):
-            sums[link[row]] += _compare(view.found, expected[row], chances, row, cell)
-    found, rare = (np.log((sums[:, k] + _FOUND) / (sums[:, k + 1] + _MISSING)) for k in (0, 2))
-    angle = np.log(np.degrees(parallax) + 2.0)
-    columns = [np.clip(own, -3.0, 3.0), np.log(np.where(number, number, _USUAL_MATCHES) / 50.0)]
-    columns += [angle, found, found * angle, rare - found, sums[:, 4] / np.sqrt(sums[:, 5] + 1.0)]
-    a, b, ratio = (np.concatenate(column) for column in zip(*ratios, strict=True))
-    return Evidence(place, i, j, R, t, np.stack(columns, axis=1), sums[:, :2], a, b, ratio)
-
-
-def _view(
-    image: int,
-    link: IndexArray,
-    links: tuple[IndexArray, IndexArray, FloatArray, FloatArray],
-    matches: list[IndexArray],
-    rays: list[FloatArray],
-) -> _View:
-    """Depths and parallaxes of the keypoints of an image in its links."""
-    back = links[1][link] == image
-    other = np.where(back, links[0][link], links[1][link])
-    R, t = links[2][link], links[3][link]
-    R = np.where(back[:, None, None], np.swapaxes(R, 1, 2), R)
-    t = np.where(back[:, None], -(R @ t[:, :, None])[:, :, 0], t)
-    shape = len(link), len(rays[image])
-    view = _View(link, other, R, t, np.zeros(shape, bool), np.full(shape, np.inf), np.zeros(shape))
-    for row in range(len(link)):
-        here, there = matches[link[row]][:, :: -1 if back[row] else 1].T
-        turned, ray = rays[image][here] @ R[row].T, rays[other[row]][there]
-        a, b = np.cross(ray, turned), np.cross(ray, t[row])
-        inverse = -(a * b).sum(axis=1) / np.maximum((b * b).sum(axis=1), 1e-12)
-        good = inverse > _FARTHEST
-        view.found[row, here] = True
-        view.inverse[row, here[good]] = np.log(inverse[good])
-        view.parallax[row, here] = _angle(ray, turned)
-    return view
-
-
-def _angle(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Angles (N,) in radians between vectors (N, 3)."""
-    cross = np.cross(a, b)
-    return np.asarray(np.arctan2(np.sqrt((cross * cross).sum(axis=1)), (a * b).sum(axis=1)))
-
-
-def _middle(values: FloatArray) -> FloatArray:
-    """Lower median of the finite values along the first axis; all others are infinite."""
-    middle = np.maximum(np.isfinite(values).sum(axis=0) - 1, 0) // 2
-    return np.asarray(np.take_along_axis(np.sort(values, axis=0), middle[None], axis=0)[0])
-
-
-def _expected(
-    rays: FloatArray, other: Photo, view: _View, row: int, third: IndexArray, scale: FloatArray
-) -> BoolArray:
-    """Keypoints (N,) that third images have and that the pose of a link puts into its other image.
-
-    Those that the link has are among them. `scale` (K,) are logarithms of the length of the link
-    over those of the links of the third images.
-    """
-    places = np.flatnonzero(np.isfinite(view.inverse[third]).any(axis=0))
-    inverse = np.exp(_middle(view.inverse[third][:, places] + scale[:, None]))
-    turned = rays[places] @ view.R[row].T
-    x = turned + inverse[:, None] * view.t[row]
-    size = _size(other)
-    border = _BORDER * size.max()
-    with np.errstate(all="ignore"):
-        pixels = other.camera.project(x[:, :2] / x[:, 2:])
-        inside = ((pixels > border) & (pixels < size - border)).all(axis=1) & (x[:, 2] > 0)
-    widest = view.parallax[third][:, places].max(axis=0)
-    # The parallax of what the link has is measured, and so it has the wider range.
-    measured = view.parallax[row, places]
-    has = view.found[row, places] & (widest >= 0.5 * _WIDE * measured)
-    expected = np.zeros(view.found.shape[1], bool)
-    expected[places[has | (inside & (widest >= _WIDE * _angle(turned, x)))]] = True
-    return expected
-
-
-def _size(photo: Photo) -> FloatArray:
-    """Width and height of an image; without them, those of its keypoints."""
-    size = photo.camera.width, photo.camera.height
-    return photo.points.max(axis=0, initial=1.0) if None in size else np.array(size, np.float64)
-
-
-def _cells(photo: Photo) -> IndexArray:
-    """Return the number of the cell of every keypoint."""
-    place = (photo.points / _size(photo).max() * _CELLS).astype(np.int64).clip(0, _CELLS - 1)
-    return np.asarray(place[:, 0] * _CELLS + place[:, 1])
-
-
-def _compare(
-    found: BoolArray, expected: BoolArray, chances: IndexArray, row: int, cell: IndexArray
-) -> FloatArray:
-    """Compare the keypoints that a link has with those that other links of the image have.
-
-    `found` (L, N) are those of all links, `expected` (N,) those that this link should have,
-    `chances` (N,) says how many links should have each. Returns the number of cells found and
-    missing, a cell counting by its share of keypoints; the same with more weight for rare ones,
-    which few links have; and the score of rare ones with the sum of its squares by cells. The score
-    is above zero if the link has more of them than the number of all that it has lets expect.
-    """
-    others = found.sum(axis=0) - found[row]
-    use = np.flatnonzero(expected & (others > 0))
-    has, others, chances, cell = found[row, use], others[use], chances[use], cell[use]
-    sums: list[float] = []
-    for weight in (np.ones(len(use)), (others / chances + 0.1) ** -2.0):
-        whole = np.bincount(cell, weight, _CELLS**2)
-        share = np.bincount(cell, weight * has, _CELLS**2)[whole > 0] / whole[whole > 0]
-        sums += [share.sum(), (1.0 - share).sum()]
-    # Chance of each keypoint by the other links, with one shift for all to the number found here.
-    rate = (others + 0.5) / chances
-    odds, shift = np.log(rate / np.maximum(1.0 - rate, 1e-3)), 0.0
-    for _ in range(8):
-        chance = _probability(odds + shift)
-        spread = chance * (1.0 - chance)
-        shift += float(np.clip((has - chance).sum() / max(spread.sum(), 1e-6), -2.0, 2.0))
-    rarity = (np.log(rate) * spread).sum() / max(spread.sum(), 1e-9) - np.log(rate)
-    score = np.bincount(cell, rarity * (has - chance), _CELLS**2)
-    return np.array([*sums, score.sum(), (score**2).sum()])
-
-
 # ------------------------------------------------------------------------------ one world
 
 
 def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
     """Find the poses of `number` images with which the most and the best links agree.
 
-    `log_odds` (P,) are those of the links being true, before there is a world.
+    `log_odds` (P,) are those of the links being true, before there is a world. Where sides of an
+    object are equal, most links agree if the sides are put on top of each other. So stricter worlds
+    are tried as well: one that the clearest links alone hold together is taken if the links that it
+    refuses look worse than those that it keeps.
     """
-    i, j, trust = evidence.i, evidence.j, _probability(log_odds)
-    search = _Search(evidence, *_lengths(evidence, trust), number)
-    above, below = np.maximum(log_odds, 0.0), np.expm1(np.minimum(log_odds, 0.0))
-    lenient = np.maximum(log_odds - _CLEAR, 0.0) + _IN_DOUBT * (1.0 + below)
-    for value in (lenient, above + below):
-        agreement = search.run(value)
-        if -(agreement @ below) <= _FOLDED * (agreement @ above):
-            break
-    weight, R = trust * agreement + 1e-9, search.R
-    for _ in range(6):
-        vector, angle = _turns(np.swapaxes(R[j], 1, 2) @ evidence.R @ R[i])
-        robust = weight / (1.0 + (angle / _TURN) ** 2) ** 2
-        R = R @ _rotations(_solve(i, j, vector, robust, number))
-    angle = _turns(np.swapaxes(R[j], 1, 2) @ evidence.R @ R[i])[1]
-    direction = (np.swapaxes(R[i], 1, 2) @ search.ahead[:, :, None])[:, :, 0]
-    weight /= (1.0 + (angle / _TURN) ** 2) ** 2
-    off, stretch = _positions(search, direction, weight, angle < 2 * _TURN)
-    agree = (angle < 2 * _TURN) & (off < 0.35) & (stretch < 0.5)
+    i, j = evidence.i, evidence.j
+    search = _Search(evidence, *_lengths(evidence, logistic(log_odds)), number)
+
+    def joins(links: BoolArray) -> int:
+        return len(_forest(i[links], j[links], log_odds[links], number)[0])
+
+    turn, off, stretch, agree = _settle(search, log_odds, _LEVELS[0])
+    for level in _LEVELS[1:]:
+        clear = log_odds >= level
+        joined, weak = joins(agree), (agree & ~clear).sum()
+        if weak >= _REFUSED * (agree & clear).sum() and joins(clear) >= joined:
+            *other, keep = _settle(search, log_odds, level)
+            kept, refused = log_odds[agree & keep], np.sort(log_odds[agree & ~keep])
+            better = np.searchsorted(refused, kept).sum() > _BETTER * len(kept) * len(refused)
+            part = len(refused) >= _REFUSED * len(kept) and len(kept) > 0.5 * keep.sum()
+            if better and part and joins(keep & clear) >= joined:
+                (turn, off, stretch), agree = other, keep
     triangles = np.array([len(k) for k in _triangles(i, j, agree)]).astype(np.int64)
     alone = triangles < 2
-    turn_deg, off_deg = np.degrees(angle), np.degrees(np.where(alone, 0.0, off))
+    turn_deg, off_deg = np.degrees(turn), np.degrees(np.where(alone, 0.0, off))
     cues = [np.log1p((turn_deg / 3.0) ** 2), np.log1p((off_deg / 5.0) ** 2), np.log1p(triangles)]
     cues += [np.log1p((np.where(alone, 0.0, stretch) / 0.2) ** 2), alone, evidence.cues[:, 0]]
-    agree |= alone & (angle < 2 * _TURN)
-    tree = _forest(i, j, agree - 1.0, number)[0]
+    agree |= alone & (turn < 2 * _TURN)
+    tree = _forest(i, j, agree.astype(np.float64), number)[0]
     bridge = np.zeros(len(i))
     for link, part in search.cuts(tree).items():
         bridge[link] = agree[link] and ((part[i] != part[j]) & agree).sum() == 1
     cues += [alone * np.clip(log_odds, -3.0, 3.0), bridge]
     return World(np.stack(cues, axis=1), turn_deg, off_deg, triangles)
+
+
+def _settle(
+    search: _Search, log_odds: FloatArray, level: float
+) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
+    """Search for a world of links with log-odds above a level, and average its poses.
+
+    Returns how far links are from it: turn, angle of the direction, log-ratio of the length (P,)
+    each, and which agree.
+
+    The search moves parts of a world as a whole, so that links a few degrees off may bend it: the
+    average counts all links that are near, whether above the level or not.
+    """
+    e, above = search.evidence, log_odds - level
+    agreement = search.run(np.where(above > 0.0, above, np.expm1(np.minimum(above, 0.0))))
+    weight, R = logistic(log_odds) * agreement**0.25 + 1e-9, search.R
+    for _ in range(8):
+        vector, turn = _turns(np.swapaxes(R[e.j], 1, 2) @ e.R @ R[e.i])
+        robust = weight / (1.0 + (turn / _TURN) ** 2) ** 2
+        R = R @ _rotations(_solve(e.i, e.j, vector, robust, search.number))
+    turn = _turns(np.swapaxes(R[e.j], 1, 2) @ e.R @ R[e.i])[1]
+    direction = (np.swapaxes(R[e.i], 1, 2) @ search.ahead[:, :, None])[:, :, 0]
+    weight /= (1.0 + (turn / _TURN) ** 2) ** 2
+    off, stretch = _positions(search, direction, weight, turn < 2 * _TURN)
+    return turn, off, stretch, (turn < 2 * _TURN) & (off < 0.35) & (stretch < 0.5)
 
 
 def _solve(
@@ -466,7 +286,7 @@ def _positions(
     e, length, group = search.evidence, search.length, search.group
     if not len(e.ratio):
         length, group = _lengths(_with_triangles(e, direction, agree), weight)
-    group, apart = _joined(e, group)
+    group, apart = _joined(e, group, search.number)
     ends = np.concatenate([e.i, e.j]) * len(group) + np.tile(group, 2)
     nodes, place = np.unique(ends, return_inverse=True)
     i, j = place[: len(group)], place[len(group) :]
@@ -479,24 +299,20 @@ def _positions(
         robust = base / (1.0 + (off / width) ** 2) ** 2 + 1e-9 * base
     size = np.sqrt((way * way).sum(axis=1))
     stretch = np.abs(np.log(np.maximum(size, 1e-6) / length))
-    return _angle(way, direction), np.where(apart, 0.0, stretch)
+    return angles(way, direction), np.where(apart, 0.0, stretch)
 
 
-def _joined(e: Evidence, group: IndexArray) -> tuple[IndexArray, BoolArray]:
-    """Put links of unknown length into the largest group at both images; which (P,) these are."""
-    sizes = np.bincount(group)[group]
-    apart = sizes == 1
-    at: dict[int, dict[int, int]] = {}
-    for i, j, one, size in zip(
-        *(x[~apart].tolist() for x in (e.i, e.j, group, sizes)), strict=True
-    ):
-        for image in (i, j):
-            at.setdefault(image, {})[one] = size
-    group = group.copy()
-    for link in np.flatnonzero(apart).tolist():
-        first, second = at.get(int(e.i[link]), {}), at.get(int(e.j[link]), {})
-        group[link] = max(first.keys() & second.keys(), key=first.__getitem__, default=group[link])
-    return group, apart
+def _joined(e: Evidence, group: IndexArray, number: int) -> tuple[IndexArray, BoolArray]:
+    """Put links of unknown length into the group of most links at their images; which (P,) are."""
+    apart = np.bincount(group)[group] == 1
+    known, place = np.unique(group[~apart], return_inverse=True)
+    if not len(known):
+        return group, apart
+    links = np.zeros((number, len(known)))
+    for ends in (e.i, e.j):
+        np.add.at(links, (ends[~apart], place), 1.0)
+    most = np.where(links.any(axis=1), known[links.argmax(axis=1)], -1 - np.arange(number))
+    return np.where(apart & (most[e.i] == most[e.j]), most[e.i], group), apart
 
 
 def _triangles(i: IndexArray, j: IndexArray, keep: BoolArray) -> list[list[int]]:
@@ -521,7 +337,7 @@ def _with_triangles(e: Evidence, direction: FloatArray, agree: BoolArray) -> Evi
         rows += [(k, b, c) for b, c in sides if agree[k]]
     a, b, c = np.array(rows, np.int64).reshape(-1, 3).T
     # By the law of sines: lengths are as the sines of the opposite angles.
-    sines = [np.sin(_angle(direction[p], direction[q])) for p, q in ((b, c), (a, c))]
+    sines = [np.sin(angles(direction[p], direction[q])) for p, q in ((b, c), (a, c))]
     use = np.minimum(*sines) > 0.1
     return e._replace(a=a[use], b=b[use], ratio=np.log(sines[0][use] / sines[1][use]))
 
@@ -582,10 +398,8 @@ class _Search:
                     part = self.cuts(tree)[link]
                     gain, joint, turn, shift = self._best_joint(value, part, link)
                     if gain > _LEAST_GAIN:
-                        self.R[part], self.c[part] = (
-                            self.R[part] @ turn,
-                            self.c[part] @ turn + shift,
-                        )
+                        self.R[part] = self.R[part] @ turn
+                        self.c[part] = self.c[part] @ turn + shift
                         tree[tree.index(link)], moved = joint, True
             if not moved:
                 break
@@ -607,16 +421,14 @@ class _Search:
             near[i].append((j, link))
             near[j].append((i, link))
         order: list[tuple[int, int, int]] = []
-        seen = [False] * self.number
-        for root in range(self.number):
-            stack = [] if seen[root] else [(root, -1, -1)]
-            seen[root] = True
-            while stack:
-                order.append(stack.pop())
-                for other, link in near[order[-1][0]]:
-                    if not seen[other]:
-                        seen[other] = True
-                        stack.append((other, order[-1][0], link))
+        seen = set[int]()
+        stack = [(root, -1, -1) for root in reversed(range(self.number))]
+        while stack:
+            image, before, link = stack.pop()
+            if image not in seen:
+                seen.add(image)
+                order.append((image, before, link))
+                stack += [(other, image, via) for other, via in near[image] if other not in seen]
         return order
 
     def cuts(self, tree: list[int]) -> dict[int, BoolArray]:
