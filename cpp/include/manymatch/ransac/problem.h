@@ -75,8 +75,6 @@ struct ProblemDefaults {
   // Whether a polish looks only as far as the noise of the pair reaches. If false, it uses
   // kPolishReach and kPolishScale for every pair.
   static constexpr bool kPolishByNoise = true;
-  // Largest scale of Cauchy's loss in such a polish, in thresholds, if less than kPolishScale.
-  static constexpr double kMostPolishNoise = 1.0;
 
   // Scale of the noise, in thresholds, by which residuals count in the support of a model, given
   // the measured one.

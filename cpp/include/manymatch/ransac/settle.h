@@ -295,7 +295,7 @@ class Settlement {
   double polish_scale() const {
     const double most = std::min(most_scale_, P::kPolishScale);
     if constexpr (!P::kPolishByNoise) return most;
-    return std::clamp(noise_.scale, kLeastScale * most_scale_, std::min(most, P::kMostPolishNoise));
+    return std::clamp(noise_.scale, kLeastScale * most_scale_, most);
   }
 
   double reach() const {

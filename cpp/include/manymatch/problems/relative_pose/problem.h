@@ -28,9 +28,6 @@ class RelativePoseProblem : public PointProblem<RelativePoseProblem> {
   static constexpr const char* kModelName = "pose";
   static constexpr double kPolishReach = 3.0;
   static constexpr double kPolishScale = 1.0;
-  // Many edges of coarse features end beside the right keypoint. They widen the measured noise, and
-  // a narrower loss counts them less.
-  static constexpr double kMostPolishNoise = 0.6;
   static constexpr int kResidualDimensions = 1;
   // Coarse features find partners at the same height in the image, so that a pose whose epipolar
   // lines are level has many wrong edges as inliers. They show as edges farther from the lines.
