@@ -3,6 +3,7 @@
     python benchmarks/accuracy/localization.py --preset classic --out out/localization
     python benchmarks/accuracy/localization.py --out out/localization --table
     python benchmarks/accuracy/localization.py --preset classic --retrieval
+    python benchmarks/accuracy/localization.py --preset fused --maps third --exactness 3
 
 The map of a scene is made of the photographs in its ``map.txt``, or of every third of them: mutual
 nearest neighbours of the same features that agree with the true cameras within 4 px, triangulated
@@ -267,6 +268,42 @@ def tables(folder: Path) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
+def exactness(name: str, kind: str, matcher: mm.Matcher, out: Path, seeds: int) -> str:
+    """Return a line: errors on rank one and on all candidates, without and with their sources.
+
+    Errors are the geometric means over queries and seeds, of rotations in degrees and of centres in
+    per cent of the scene's size; milliseconds are CPU of the estimator.
+    """
+    root = data_folder()
+    assert root is not None, "the reference data is not here"
+    scene = Scene(root / "scenes" / name, MAPS[kind])
+    model = make_map(scene, matcher, out / f"{name}-{kind}")
+    localizer = Localizer(SceneMap.read(model, scene.folder / "images"), matcher)
+    timed = Timed(scene, localizer)
+    errors: dict[str, list[Any]] = {"rank one": [], "as one source": [], "all": []}
+    seconds = dict.fromkeys(errors, 0.0)
+    for query in scene.queries:
+        view = localizer._views.compute(scene.path(query), 0)
+        graph = localizer._candidates(view, localizer._similar(view.features))[0]
+        one = mm.AssociationGraph(
+            graph.points0, graph.points1, graph.edges, graph.similarity, graph.rank
+        )
+        lifted, pixel = timed.lifted(query)
+        graphs = dict(zip(errors, (lifted, one, graph), strict=True))
+        for line, seed in itertools.product(errors, range(seeds)):
+            options = mm.Options(threshold_px=THRESHOLD_PX * pixel, seed=seed, threads=1)
+            start = time.process_time()
+            found = mm.estimate_absolute_pose(graphs[line], scene.camera(query), "auto", options)
+            seconds[line] += time.process_time() - start
+            errors[line].append(timed.error(found.pose, query))
+    cells = [f"{name}, {kind}"]
+    for line, of_line in errors.items():
+        degrees, share = np.exp(np.mean(np.log(of_line), axis=0))
+        spent = 1000.0 * seconds[line] / len(of_line)
+        cells.append(f"{line} {degrees:.3f}° {share:.3f} % ({spent:.0f} ms)")
+    return " | ".join(cells) + "\n"
+
+
 def overlaps(scene: Scene, names: list[str], kinds: list[Any]) -> np.ndarray:
     """Tell which images overlap: more than 40 rank-one matches beyond chance fit the true pose."""
     pixels = COARSE.get(scene.folder.name, 1.5)
@@ -326,6 +363,7 @@ def main() -> None:
     parser.add_argument("--maps", nargs="*", default=list(MAPS))
     parser.add_argument("--out", type=Path, default=Path("out/localization"))
     parser.add_argument("--retrieval", action="store_true", help="Only look for similar images.")
+    parser.add_argument("--exactness", type=int, metavar="SEEDS", help="Only errors by seed.")
     parser.add_argument("--table", action="store_true", help="Print the tables of all results.")
     given = parser.parse_args()
     if given.table:
@@ -340,6 +378,9 @@ def main() -> None:
         return
     folder = given.out / given.preset
     for name, kind in itertools.product(given.scenes, given.maps):
+        if given.exactness:
+            sys.stdout.write(exactness(name, kind, matcher, folder, given.exactness))
+            continue
         path = folder / f"{name}-{kind}.json"
         if not path.is_file():
             record = measure(name, kind, matcher, folder)

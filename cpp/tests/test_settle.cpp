@@ -1,5 +1,7 @@
 // The last stage of "auto" on the translation problem.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -62,11 +64,12 @@ struct Outcome {
 };
 
 Outcome settle(const Scene& scene, Shift model, std::vector<Supported> refined = {},
-               double most_scale = 1.0, uint64_t seed = 1, std::vector<double> single_prior = {}) {
+               double most_scale = 1.0, uint64_t seed = 1, std::vector<double> single_prior = {},
+               std::vector<int> source = {}) {
   if (single_prior.empty()) single_prior = scene.prior;
   const TranslationProblem problem(scene.graph, scene.data);
   Settlement<TranslationProblem> settlement(problem, scene.data, scene.prior, single_prior, kDelta,
-                                            most_scale, seed);
+                                            most_scale, seed, nullptr, {std::move(source), {}});
   Interrupt interrupt;
   settlement.run(model, std::move(refined), interrupt);
   const double support = settlement.support(), scale = settlement.scale();
@@ -207,6 +210,39 @@ void test_bounds_of_the_scale() {
   CHECK(settle(noisy, Scene::kShift, {}, 0.25).noise.scale > 0.5);
 }
 
+// Edges of a noisy source do not spoil what the edges of an exact source determine.
+void test_sources_of_different_noise() {
+  constexpr int kExact = 40, kNoisy = 200;
+  double together = 0.0, apart = 0.0, alone = 0.0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Scene scene(700 + seed, kExact + kNoisy, 0, 100, 0.002);
+    Source random(seed);
+    std::vector<int> source(scene.graph.num_edges(), 1);
+    std::fill_n(source.begin(), kExact, 0);
+    for (std::size_t e = kExact; e < kExact + kNoisy; ++e) {
+      scene.data.x1[e] += 0.02 * (random.in(-1, 1) + random.in(-1, 1));
+      scene.data.y1[e] += 0.02 * (random.in(-1, 1) + random.in(-1, 1));
+    }
+    const Outcome with = settle(scene, Scene::kShift, {}, 1.0, 1, {}, source);
+    together += distance(settle(scene, Scene::kShift).model, Scene::kShift);
+    apart += distance(with.model, Scene::kShift);
+    alone += distance(scene.mean(kExact), Scene::kShift);
+  }
+  CHECK(apart < 0.5 * together);
+  CHECK(apart < 1.2 * alone);
+}
+
+// Edges of one kind that are said to have two sources give nearly the same model.
+void test_sources_of_equal_noise() {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Scene scene(800 + seed, 120, 0, 100, 0.01);
+    std::vector<int> source(scene.graph.num_edges());
+    for (std::size_t e = 0; e < source.size(); ++e) source[e] = static_cast<int>(e % 2);
+    const Outcome with = settle(scene, Scene::kShift, {}, 1.0, 1, {}, source);
+    CHECK(distance(with.model, settle(scene, Scene::kShift).model) < 0.002);
+  }
+}
+
 // The same seed gives the same numbers; another seed gives nearly the same model.
 void test_seed() {
   const Scene scene(500, 40, 0, 200, 0.01);
@@ -235,6 +271,8 @@ int main() {
   test_better_refined_model_wins();
   test_advantage_by_single_edges();
   test_bounds_of_the_scale();
+  test_sources_of_different_noise();
+  test_sources_of_equal_noise();
   test_seed();
   test_too_few_edges();
   return check::finish();

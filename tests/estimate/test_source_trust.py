@@ -16,7 +16,7 @@ from manymatch.estimate.relative_pose import RELATIVE_POSE, sampson_distances
 from tests.oracles.auto import joint_ranks
 from tests.oracles.auto_graphs import K, constant, off_by, true_scene, with_graph, wrong_scene
 from tests.oracles.geometry import angle_between
-from tests.support.synthetic_problems import same
+from tests.support.synthetic_problems import CAMERA, apart, query_graph, same
 
 TRUST = "score/trust.h"
 
@@ -136,6 +136,22 @@ def test_trust_of_a_pair_is_that_of_its_pose(seed):
     expected = trust_by_definition(source.tolist(), prior, [squared.tolist()], 1)
     np.testing.assert_allclose(found.source_trust, expected, atol=0.01)
     assert 0.1 < expected[1] < 0.6
+
+
+def test_noisy_source_does_not_spoil_an_exact_one():
+    """Keypoints of one source are ten times as exact as those of the other, which has more."""
+
+    def error(graph, pose):
+        found = manymatch.estimate_absolute_pose(graph, CAMERA, threshold_px=4.0)
+        return apart(found.pose, pose)
+
+    alone, together = [], []
+    for seed in range(8):
+        exact, pose = query_graph(seed, noise=0.15)
+        noisy, _ = query_graph(seed, right=300, wrong=100, noise=1.5)
+        alone.append(error(exact, pose))
+        together.append(error(manymatch.merge_graphs([exact, noisy]), pose))
+    assert np.mean(together) < 1.5 * np.mean(alone)
 
 
 def test_probabilities_count_candidates_as_far_as_their_source_is_trusted():

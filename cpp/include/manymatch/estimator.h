@@ -86,6 +86,12 @@ class Estimator {
     return Levels(graph_, rank_, kept, options_.q, options_.uses(kRanksPart), P::kWeakRanks,
                   factor);
   }
+  // Source of every edge of a part.
+  std::vector<int> sources_of(const Subgraph& part) const {
+    std::vector<int> source;
+    for (int e : part.edges) source.push_back(input_.source[at(e)]);
+    return source;
+  }
   Proposals guided_proposals(bool one_to_one) const;
   Proposals level_proposals(const Subgraph& part, const Levels& levels) const;
   SearchResult<Model> search(Method method, const P& problem, const Proposals& proposals,
@@ -319,9 +325,10 @@ void Estimator<P>::run_auto() {
   Others others;
   if (options_.uses(kResidualsPart)) {
     const Levels single = levels_with({}, factor);
-    Settlement<P> settlement(select_problem, data_, pick(levels.prior, wide.edges),
-                             pick(single.prior, wide.edges), options_.delta, most_scale_,
-                             options_.seed, evidence ? &*evidence : nullptr);
+    Settlement<P> settlement(
+        select_problem, data_, pick(levels.prior, wide.edges), pick(single.prior, wide.edges),
+        options_.delta, most_scale_, options_.seed, evidence ? &*evidence : nullptr,
+        sources > 1 ? EdgeSources{sources_of(wide), out_.trust} : EdgeSources());
     settlement.run(out_.model, refined, interrupt_);
     others = settlement.others();
     costs.residual = 0.5 / (settlement.scale() * settlement.scale());
@@ -450,9 +457,7 @@ template <Problem P>
 std::vector<double> Estimator<P>::trust_of_sources(
     const Levels& levels, const Subgraph& wide, const P& problem,
     const std::vector<SupportedModel<Model>>& models) const {
-  std::vector<int> source;
-  for (int e : wide.edges) source.push_back(input_.source[at(e)]);
-  SourceTrust trust(std::move(source), pick(levels.prior, wide.edges), input_.num_sources(),
+  SourceTrust trust(sources_of(wide), pick(levels.prior, wide.edges), input_.num_sources(),
                     {P::kResidualDimensions});
   const double eps2 = problem.eps() * problem.eps();
   Mask mask(wide.graph.words());

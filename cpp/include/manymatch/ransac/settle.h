@@ -26,6 +26,12 @@
 
 namespace manymatch {
 
+// Where the edges of a graph come from, if there are several sources.
+struct EdgeSources {
+  std::vector<int> of;        // source of every edge; empty: there is one source
+  std::vector<double> trust;  // factor of each source that the priors contain; empty: all 1
+};
+
 template <Problem P>
 class Settlement {
  public:
@@ -45,7 +51,8 @@ class Settlement {
   // is at most `most_scale` thresholds: with more, residuals could not tell good models from bad.
   Settlement(const P& problem, const typename P::Data& data, std::vector<double> prior,
              const std::vector<double>& single_prior, double delta, double most_scale,
-             uint64_t seed, const typename P::Evidence* evidence = nullptr)
+             uint64_t seed, const typename P::Evidence* evidence = nullptr,
+             EdgeSources sources = {})
       : problem_(problem),
         data_(data),
         prior_(std::move(prior)),
@@ -54,6 +61,7 @@ class Settlement {
         most_scale_(most_scale),
         seed_(seed),
         evidence_(evidence),
+        sources_(std::move(sources)),
         space_(problem.workspace()),
         refiner_(problem, Weighting::kByDegree),
         squared_(problem.graph().words() * 64),
@@ -66,7 +74,10 @@ class Settlement {
       relative_prior_.push_back(p / largest);
       log_odds_.push_back(std::log(p / (1.0 - p)));
       single_log_odds_.push_back(std::log(single / (1.0 - single)));
-      polish_prior_.push_back(P::polish_prior(p, single));
+      // A problem may raise priors to a power, because of the ranks. Trust in a source tells how
+      // many of its edges are true, not how exact these are: it counts once.
+      const double trust = sources_.trust.empty() ? 1.0 : sources_.trust[at(sources_.of[e])];
+      polish_prior_.push_back(trust * P::polish_prior(p / trust, single / trust));
     }
   }
 
@@ -91,6 +102,7 @@ class Settlement {
     for (int round = 0; round < P::kSettleRounds && !interrupt.poll(); ++round) {
       explore(round);
       Model polished = best_.model;
+      measure_sources(polished);
       for (int i = 0; i < kPolishes; ++i) polish(polished);
       look_at(polished);
     }
@@ -167,6 +179,10 @@ class Settlement {
   static constexpr double kPolishDeviations = 3.0, kLeastPolishReach = 0.5;
   // Squared residual, in squared thresholds, that stands for an edge behind a camera.
   static constexpr double kBehind = 1e9;
+  // The noise of a source with fewer residuals than this is mostly assumed, to be large.
+  static constexpr double kFewResiduals = 20.0;
+  // A polish with the noise of each source computes weights this often, with so many steps each.
+  static constexpr int kSourceWeights = 3, kSourceSteps = 6;
   // Below minus this log-odds the weight of an edge is 0, above plus this it is linear.
   static constexpr double kSoft = 2.5;
 
@@ -221,8 +237,52 @@ class Settlement {
   }
 
   void polish(Model& model) {
+    if (!variance_.empty()) {
+      polish_by_source(model);
+      return;
+    }
     refiner_.polish_with_priors(model, reach(), polish_scale(), polish_prior_, space_,
                                 Loss::kCauchy, kLastSteps);
+  }
+
+  // Sources differ in how exact their keypoints are: measures the noise of each at a model.
+  void measure_sources(const Model& model) {
+    variance_.clear();
+    if (sources_.of.empty() || !P::kPolishByNoise) return;
+    measure(model);
+    const int last = *std::max_element(sources_.of.begin(), sources_.of.end());
+    for (int s = 0; s <= last; ++s) {
+      std::vector<double> squared, weight;
+      for (std::size_t e = 0; e < sources_.of.size(); ++e) {
+        if (sources_.of[e] != s) continue;
+        squared.push_back(squared_[e]);
+        weight.push_back(relative_prior_[e]);
+      }
+      const Noise noise =
+          estimate_noise(NearResiduals(squared, weight, law()), law(), P::kSampleSize);
+      // A mean of logarithms: the measured noise counts with its number of residuals, the largest
+      // possible noise with kFewResiduals.
+      const double share =
+          noise.deviation * noise.deviation /
+          (noise.deviation * noise.deviation + noise.scale * noise.scale / (2.0 * kFewResiduals));
+      const double scale = std::pow(noise.scale, 1.0 - share) * std::pow(most_scale_, share);
+      const double bounded = std::clamp(scale, kLeastScale * most_scale_, most_scale_);
+      variance_.push_back(bounded * bounded);
+    }
+  }
+
+  // A polish with Cauchy's loss at the noise s of each source, by the weights 1 / (s^2 + r^2).
+  void polish_by_source(Model& model) {
+    const double scale = polish_scale();
+    std::vector<double> factor(sources_.of.size());
+    for (int i = 0; i < kSourceWeights; ++i) {
+      measure(model);
+      for (std::size_t e = 0; e < factor.size(); ++e) {
+        factor[e] = scale * scale / (variance_[at(sources_.of[e])] + squared_[e]);
+      }
+      refiner_.polish_with_priors(model, reach(), kTruncatedAt * scale, polish_prior_, space_,
+                                  Loss::kSquared, kSourceSteps, factor);
+    }
   }
 
   // A quick polish. The truncated loss saves the logarithm per edge and step of Cauchy's loss.
@@ -395,6 +455,8 @@ class Settlement {
   const double most_scale_;
   const uint64_t seed_;
   const typename P::Evidence* evidence_;
+  const EdgeSources sources_;
+  std::vector<double> variance_;  // of the noise of each source; empty: one for all
   typename P::Workspace space_;
   Refiner<P> refiner_;
   std::vector<double> squared_, weight_;

@@ -65,7 +65,8 @@ class GatheredEdges {
   // Weighs by the priors of all edges of the graph. The weight is the share of an edge in the
   // priors of the gathered edges at each of its two vertices (1/d_i + 1/d_j if all priors are
   // equal), times the square root of its prior, since likely edges are also more accurate.
-  void weigh_by_prior(std::span<const double> prior) {
+  // `factor`, unless empty, multiplies the weight of each edge of the graph.
+  void weigh_by_prior(std::span<const double> prior, std::span<const double> factor = {}) {
     for (int e : edges_) {
       mass0_[at(graph_.left[at(e)])] += prior[at(e)];
       mass1_[at(graph_.right[at(e)])] += prior[at(e)];
@@ -75,6 +76,7 @@ class GatheredEdges {
       const double share =
           prior[e] / mass0_[at(graph_.left[e])] + prior[e] / mass1_[at(graph_.right[e])];
       weights_[i] = std::sqrt(prior[e]) * share;
+      if (!factor.empty()) weights_[i] *= factor[e];
     }
     for (int e : edges_) {
       mass0_[at(graph_.left[at(e)])] = 0.0;

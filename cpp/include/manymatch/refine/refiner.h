@@ -33,13 +33,14 @@ class Refiner {
     return refine(model, Loss::kCauchy, P::kPolishScale * problem_.eps(), 100, space);
   }
 
-  // A polish with edges up to `reach` thresholds away, weighted by their priors; `scale` of the
-  // loss in thresholds.
+  // A polish with edges up to `reach` thresholds away, weighted by their priors and, unless empty,
+  // the factors of `factor`; `scale` of the loss in thresholds.
   LmResult polish_with_priors(Model& model, double reach, double scale,
                               std::span<const double> prior, Workspace& space,
-                              Loss loss = Loss::kCauchy, int max_iterations = 100) {
+                              Loss loss = Loss::kCauchy, int max_iterations = 100,
+                              std::span<const double> factor = {}) {
     gather(model, reach * reach);
-    gathered_.weigh_by_prior(prior);
+    gathered_.weigh_by_prior(prior, factor);
     return refine(model, loss, scale * problem_.eps(), max_iterations, space);
   }
 
