@@ -16,6 +16,7 @@ from manymatch.io.matches import ImageRecord
 from manymatch.reconstruct import pair_evidence, pair_truth
 from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair
 from manymatch.reconstruct.pair_truth import PairTruth, judge_pairs
+from tests.support.scenes import arc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -374,3 +375,23 @@ def test_sparse_least_squares_agrees_with_dense(seed: int, number: int) -> None:
     root = np.sqrt(weight)[:, None]
     dense = np.linalg.lstsq(root * A, root * value, rcond=None)[0]
     np.testing.assert_allclose(x[j] - x[i], A @ dense, atol=1e-6)
+
+
+def test_pair_in_doubt_does_not_make_the_world():
+    """Third images may speak for a pair that matching alone doubts; a trusted one counts more."""
+    scene = arc(number=3)
+    pairs = list(scene.graph.pairs)
+    doubted = [(pair.first, pair.second) for pair in pairs].index((0, 2))
+    angle = np.radians(30.0)
+    turn = np.array(
+        [[np.cos(angle), 0, np.sin(angle)], [0, 1, 0], [-np.sin(angle), 0, np.cos(angle)]]
+    )
+    lie = RelativePose(turn @ pairs[doubted].pose.R, turn @ pairs[doubted].pose.t)
+    pairs[doubted] = dataclasses.replace(pairs[doubted], pose=lie, log_odds=-3.0, trusted=False)
+    graph = dataclasses.replace(scene.graph, pairs=tuple(pairs))
+    evidence = pair_evidence.gather_evidence(graph)
+    log_odds = np.full(3, 0.5)
+    log_odds[doubted] = 4.0
+    world = pair_truth.find_world(evidence, log_odds, 3)
+    assert world.turn_deg[doubted] > 20.0
+    assert np.delete(world.turn_deg, doubted).max() < 5.0

@@ -159,6 +159,8 @@ def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
     refuses look worse than those that it keeps.
     """
     i, j = evidence.i, evidence.j
+    # A pair that matching alone doubts may fit a world, but does not make it.
+    log_odds = np.where(evidence.cues[:, 0] < 0.0, np.minimum(log_odds, 0.0), log_odds)
     search = _Search(evidence, *_lengths(evidence, logistic(log_odds)), number)
 
     def joins(links: BoolArray) -> int:
