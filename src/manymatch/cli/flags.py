@@ -12,10 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch._validate import suggest
+from manymatch._validate import choice, suggest
 from manymatch.associate.candidates import Association
 from manymatch.cli.console import print_plain, print_table
 from manymatch.features.feature_config import FeatureConfig
+from manymatch.io.remote import RemotePath
 from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.options import Options
 
@@ -84,6 +85,17 @@ CameraPer = Annotated[
     "Which images share an unknown focal length: those of a pair, an image in all of its pairs, "
     "those of one size in a folder, or all of one size: pair, image, folder or all.",
 ]
+PROTOCOLS = ("paper",)
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        metavar="paper",
+        help="paper: the paper's method, apart from settings that are given: DINOv3 features, 5 "
+        "mutual candidates, 2048 and 1024 edges before and after the motion filter, method "
+        "hcm-mcm, 1 px, 1,000 to 100,000 iterations.",
+        **_panel,
+    ),
+]
 _RUNTIME = {"device": Device, "offline": Offline, "cache": Cache}
 _DEFAULTS: dict[str, Any] = {"device": "auto", "offline": False}
 
@@ -138,6 +150,19 @@ def setting_flags(
         return run
 
     return decorate
+
+
+def protocol_config(protocol: str | None, settings: dict[str, Any]) -> MatcherConfig:
+    """Return the configuration of a command: the protocol, if one is named, and what was given."""
+    if protocol is None:
+        return MatcherConfig.of(**settings)
+    choice(protocol, "--protocol", PROTOCOLS)
+    given = settings.get("preset")
+    # A file of all settings has no place beside a protocol.
+    if isinstance(given, Path | RemotePath):
+        both = f"{protocol!r} and {str(given)!r}"
+        raise ValueError(f"--protocol and --config must not be given together, got {both}")  # noqa: TRY004
+    return MatcherConfig.paper(**settings)
 
 
 def _flag(field: dataclasses.Field[Any]) -> Any:

@@ -22,7 +22,7 @@ from manymatch.cli.console import (
     print_table,
     working,
 )
-from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
+from manymatch.estimate.words import COMPARISON_HEADINGS, METHOD_TITLES, comparison_rows
 from manymatch.io.files import name_end, output_folder
 from manymatch.matcher.match_result import FORMATS, MatchResult, check_formats, earlier_result
 from manymatch.matcher.matcher import Matcher, image_names
@@ -63,6 +63,7 @@ def run(
         ),
     ] = None,
     with_rank_one: flags.WithRankOne = False,
+    protocol: flags.Protocol = None,
     picture: Annotated[bool, "Write matches.png."] = True,
     report: Annotated[bool, "Write report.html."] = True,
     longest0: flags.Longest0 = None,
@@ -82,7 +83,7 @@ def run(
     folder = output_folder(out or pair_folder(image0, image1), "--out")
     check_images(image0=image0, image1=image1)
     earlier = earlier_result(folder)[0]
-    matcher = Matcher(**settings, **runtime)
+    matcher = Matcher(flags.protocol_config(protocol, settings), **runtime)
     with working("Matching", quiet=as_json):
         result = matcher.match(
             image0,
@@ -133,6 +134,7 @@ def _print(result: MatchResult) -> None:
     print_plain(f"{result}\n")
     rows = {
         "features": f"{result.config.title} ({result.config.preset})",
+        "method": METHOD_TITLES[result.config.method],
         "candidates": f"{result.counts['associated']:,} found, {result.graph.num_edges:,} kept",
         "samples": f"{result.estimate.iterations:,}",
         "seconds": ", ".join(f"{stage} {value:.2f}" for stage, value in result.timing.items()),

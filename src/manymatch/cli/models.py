@@ -172,11 +172,15 @@ def _print_commands(title: str, records: Iterable[_Record]) -> None:
     commands = {}
     for record in records:
         for command in record["commands"]:
-            commands[command] = None if command == _INSTALL else record["gate"]
+            commands[command] = {} if command == _INSTALL else record
     if commands:
         print_plain(f"\n{title}")
-    for command, gate in commands.items():
-        if gate:
+    for command, record in commands.items():
+        if page := record.get("checkpoint_page"):
+            print_plain(f"  # best {record['published']}, as {record['checkpoint_why']}: ask for")
+            print_plain(f"  # it at {page} and put it into the folder $MANYMATCH_WEIGHTS")
+            print_plain("  # otherwise the hub's file:")
+        if gate := record.get("gate"):
             print_plain(f"  # first accept the licence at {gate}")
         print_plain(f"  {command}")
 

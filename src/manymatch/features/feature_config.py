@@ -15,6 +15,8 @@ from manymatch.options import settings
 
 #: Descriptor name for "the detector's own".
 NATIVE = "native"
+#: Where dense maps are sampled.
+SAMPLINGS = ("centre", "paper")
 #: Detector name of a source whose matcher takes images: there is nothing to detect.
 NO_DETECTOR = "images"
 
@@ -28,7 +30,7 @@ _CHOSEN_FOR = {
     "descriptor": ("layer", "debias", "weights"),
 }
 # Further ones that need a backbone.
-_OF_BACKBONES = ("precision",)
+_OF_BACKBONES = ("precision", "sampling")
 # Whole numbers with their smallest value.
 _INTEGERS = {"max_keypoints": 1, "border": 0, "debias": 0, "nms_radius": 0, "layer": 1}
 
@@ -84,6 +86,12 @@ class FeatureConfig:
         "Precision of the backbone's products; everything else is float32.",
         choices=PRECISIONS,
     )
+    sampling: str = setting(
+        "centre",
+        "Where the backbone's map is sampled: at the centre of a keypoint's pixel, or half a pixel "
+        "to the upper left of it as in the paper's code.",
+        choices=SAMPLINGS,
+    )
 
     def __post_init__(self) -> None:
         for name in ("detector", "descriptor", "probe"):
@@ -104,6 +112,7 @@ class FeatureConfig:
         flag(self.enlarge, "enlarge")
         choice(self.resize, "resize", RULES)
         choice(self.precision, "precision", PRECISIONS)
+        choice(self.sampling, "sampling", SAMPLINGS)
         for name in ("layer", "debias", *_OF_BACKBONES):
             value = getattr(self, name)
             if self.descriptor == NATIVE and value != getattr(FeatureConfig, name):

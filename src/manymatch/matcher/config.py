@@ -249,6 +249,21 @@ class MatcherConfig:
         return tuple(source.association.for_method(self.method) for source in self.sources)
 
     @classmethod
+    def paper(
+        cls, preset: object = None, *, sources: Iterable[object] | None = None, **changes: Any
+    ) -> MatcherConfig:
+        """Return the paper's practical configuration with parts of it changed, as `of` does.
+
+        It has DINOv3 features, five mutual candidates with caps and motion filter, and the
+        two-stage estimator with the default options, which are the paper's. A preset or sources
+        that are named replace the features and matchers only.
+        """
+        named = "dinov3" if preset is None and sources is None else preset
+        paper: dict[str, Any] = {"method": "hcm-mcm", "options": Options()}
+        own = cls.of(named, sources=sources, **paper, **Association.paper().to_dict())
+        return cls.of(own, **changes)
+
+    @classmethod
     def of(
         cls, preset: object = None, *, sources: Iterable[object] | None = None, **changes: Any
     ) -> MatcherConfig:

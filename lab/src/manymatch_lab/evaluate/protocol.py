@@ -9,7 +9,6 @@ from typing import Any
 
 from manymatch.associate.candidates import Association
 from manymatch.features.feature_config import FEATURE_PRESETS
-from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options
 from manymatch_lab.checks import choice, count
 from manymatch_lab.numbers import paper_numbers
@@ -41,24 +40,6 @@ class PaperProtocol:
     seeds: int = _PAPER["seeds"]
     pairs: Mapping[str, int] = MappingProxyType(_PAPER["pairs"])
     own_size: tuple[str, ...] = tuple(_PAPER["own_size"])
-
-    def matcher(
-        self, preset: object = None, *, sources: Iterable[object] | None = None, **changes: Any
-    ) -> MatcherConfig:
-        """Return the configuration with parts of it changed, as `MatcherConfig.of` does.
-
-        A preset or sources that are named stand for features and matchers only; everything else is
-        the protocol's.
-        """
-        named = self.preset if preset is None and sources is None else preset
-        own = MatcherConfig.of(
-            named,
-            sources=sources,
-            method=self.method,
-            options=self.options,
-            **self.association.to_dict(),
-        )
-        return MatcherConfig.of(own, **changes)
 
 
 PAPER = PaperProtocol()

@@ -139,6 +139,7 @@ class RunConfig:
             "unknown_focal": self.unknown_focal,
             "camera_per": self.camera_per,
             **({"matches": True} if self.matches else {}),
+            **({"refinement": "Cauchy, 1 threshold"} if self.estimator == "poselib" else {}),
         }
 
 
