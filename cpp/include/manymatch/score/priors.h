@@ -1,8 +1,8 @@
 // The prior of an edge: the probability, before any geometry, that it is true.
 //
-// There are two definitions. The paper's methods use the priors that come with the graph or, without
-// any, degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method "auto" uses the level of an edge: its rank, and
-// whether the GMS filter keeps it, that is, whether its neighbourhood moves the same way.
+// There are two definitions. The paper's methods use the priors that come with the graph or,
+// without any, degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method "auto" uses the level of an edge: its
+// rank, and whether the GMS filter keeps it, that is, whether its neighbourhood moves the same way.
 #pragma once
 
 #include <cstdint>
