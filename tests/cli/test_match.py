@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manymatch.cli.match import pair_folder
 from manymatch.associate.candidates import Association
+from manymatch.cli.match import pair_folder
 from manymatch.io import files, load_graph, read_matches_npz
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher

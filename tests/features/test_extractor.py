@@ -143,7 +143,14 @@ def test_the_cache_returns_the_same_bits_and_saves_the_work(image, tmp_path):
 
 
 CHANGES = {"max_keypoints": 299, "layer": 3, "norm": False, "debias": 1, "longest": 241}
-CHANGES |= {"sampling": "paper", "enlarge": False, "threshold": 0.03, "border": 5, "nms_radius": 3, "weights": "other"}
+CHANGES |= {
+    "sampling": "paper",
+    "enlarge": False,
+    "threshold": 0.03,
+    "border": 5,
+    "nms_radius": 3,
+    "weights": "other",
+}
 
 
 @pytest.mark.parametrize(("name", "value"), [*CHANGES.items(), ("precision", "bfloat16")])

@@ -26,6 +26,7 @@ from manymatch.viz import require_matplotlib
 from manymatch_lab.datasets.navi_split import make_navi_split
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report, report_of
 from manymatch_lab.evaluate.protocol import PAPER, PAPER_NAME, checked_protocol
+from manymatch_lab.evaluate.result_tree import import_tree
 from manymatch_lab.evaluate.tables import show_table
 from manymatch_lab.flags import Flag, Root, Seeds, Sets, bind, signature_of
 
@@ -188,6 +189,30 @@ def navi_split(
         print_plain(f"Two lists of {total:,} pairs of {manifest['objects']} objects in {target}:")
         for finding in manifest["audit"]:
             print_plain(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
+
+
+@app.command("import-tree", epilog="Example: manymatch-lab import-tree results out/graphs")
+def import_result_tree(
+    tree: Annotated[Path, typer.Argument(help="Result tree of the paper's code.")],
+    target: Annotated[Path, typer.Argument(help="Folder in which posed graphs are written.")],
+    method: Annotated[
+        str | None,
+        typer.Option(help="Folder of associations below a subset, if there are several."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read associations and poses of the paper's code as graphs for q1, q2, q3 and sensitivity."""
+    with clean_exit():
+        with working("Reading the tree", quiet=as_json):
+            entries = import_tree(tree, target, method)
+        if as_json:
+            print_json({"sets": entries})
+            return
+        for entry in entries:
+            print_plain(
+                f"{entry['representation']}, {entry['set']}: {entry['pairs']:,} pairs, median of "
+                f"{entry['median_edges']:,.0f} candidates, in {entry['folder']}"
+            )
 
 
 for _name, _help in LAB_COMMANDS.items():

@@ -12,7 +12,6 @@ import itertools
 import json
 import math
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 import manymatch
 from manymatch.batch.parts import num_pairs
 from manymatch.cli.flags import Limit
-from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
+from manymatch.features.debias import PositionalBasis, positional_bases, shortfall
 from manymatch.features.device import (
     PRECISIONS,
     choose_device,
@@ -205,16 +204,14 @@ class PatchExtractor:
         bases: Sequence[PositionalBasis | None],
         rank: int,
     ) -> list[NDArray[np.float32]]:
-        """Remove position, and keep what is warned of as a note."""
+        """Remove position, and note where there are fewer directions than asked for."""
         result = []
         for values, basis in zip(rows, bases, strict=True):
             if basis is None:
                 result.append(values)
                 continue
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always", SpectrumExhaustedWarning)
-                result.append(basis.apply(values, rank))
-            self.notes.update(dict.fromkeys(str(warning.message) for warning in caught))
+            result.append(basis.apply(values, rank))
+            self.notes.update(dict.fromkeys(shortfall(basis.rank, rank)))
         return result
 
     def maps(self, image: NDArray[np.uint8], longest: int | None = None) -> dict[int, FeatureMap]:

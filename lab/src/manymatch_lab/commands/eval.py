@@ -17,7 +17,7 @@ from manymatch.io.files import LONGEST_NAME, local_path, output_folder, safe_nam
 from manymatch_lab.checks import choice, count
 from manymatch_lab.evaluate.estimators import ESTIMATORS, checked_estimator
 from manymatch_lab.evaluate.inputs import ImageGraphs, open_graphs
-from manymatch_lab.evaluate.protocol import PAPER, differences, protocol_sentence
+from manymatch_lab.evaluate.protocol import PAPER, assumptions, differences, protocol_sentence
 from manymatch_lab.evaluate.run import RunConfig, RunResult, run_sets
 from manymatch_lab.evaluate.run_tables import run_table
 from manymatch_lab.evaluate.tables import show_table
@@ -139,7 +139,7 @@ def run(
     for label in configs:
         table = run_table(
             {key: results[label] for key, results in found.items()},
-            protocol_sentence(_differences(found, label)),
+            protocol_sentence(_differences(found, label), _assumed(found, label)),
         )
         name = _table_name(label, list(found), limit)
         files.update({f"{name}.md": table.markdown(), f"{name}.tex": table.latex()})
@@ -191,11 +191,16 @@ def _differences(found: _Found, label: str) -> list[str]:
     return differences(results[label].recorded() for results in found.values())
 
 
+def _assumed(found: _Found, label: str) -> list[str]:
+    return assumptions(results[label].recorded() for results in found.values())
+
+
 def _record(configs: dict[str, RunConfig], found: _Found) -> dict[str, Any]:
     return {
         label: {
             "config": config.to_dict(),
             "differs_from_paper": _differences(found, label),
+            "assumed": _assumed(found, label),
             "runs": {
                 "/".join(key): {
                     "source": results[label].header["source"],
