@@ -117,7 +117,7 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
     (3 x 3), ``R``, ``t`` (camera 0 to camera 1), ``size0``, ``size1`` (width, height), and
     optionally ``similarity``, ``source``, ``source_names``, ``prior``, ``name0``, ``name1``,
     ``scene``, ``bin``, ``true_edges`` (bool, one an edge), ``working0``, ``working1`` (width and
-    height at working size, where that is another), ``distortion0``, ``distortion1`` (OpenCV's coefficients
+    height at working size, where that is another), ``distortion0``, ``distortion1`` (OpenCV's
     k1, k2, p1, p2 and, if any, k3 to k6) and ``seed_index``, in place of the argument.
     """
     data = read_bytes(path, _WANT)

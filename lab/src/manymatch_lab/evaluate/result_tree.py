@@ -73,7 +73,7 @@ def import_tree(root: object, out: object, method: str | None = None) -> list[di
             origins.setdefault(representation, set()).add(found)
     if not jobs:
         raise ValueError(
-            f"tree must have {_POSES} and folders progressive_k<K> with matching_<N>.csv below, got "
+            f"tree must have {_POSES} and folders progressive_k<K> of matching_<N>.csv below, got "
             f"{str(tree)!r}{'' if method is None else f' without any in {method}'}"
         )
     for representation, several in origins.items():

@@ -140,7 +140,7 @@ class Table:
 
 def _html(cell: Cell) -> str:
     if cell.parts:
-        return _BETWEEN.join(map(_html, cell.parts))
+        return "&nbsp;/&nbsp;".join(map(_html, cell.parts))
     text = html.escape(cell.text)
     for tag, on in (("b", cell.bold), ("u", cell.underline), ("i", cell.dim)):
         text = f"<{tag}>{text}</{tag}>" if on and text else text

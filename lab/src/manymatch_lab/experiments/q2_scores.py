@@ -169,12 +169,16 @@ def _auc_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
         for name, title in TITLES.items()
     ]
     spreads = [spread for entry in measured["sets"] for spread in entry["auc"].values()]
+    deviation = max(max(spread["sd"]) for spread in spreads)
     notes = [
-        "Mean over seeds; bold is the highest unrounded mean of a set and threshold. The largest "
-        f"sample standard deviation over seeds is {max(max(s['sd']) for s in spreads):.2f} points "
-        f"(paper: {paper['largest_sd']:.2f}).",
+        "Mean over seeds; bold is the highest unrounded mean of a set and threshold.",
         *_ordering(measured),
     ]
+    if data["settings"]["seeds"] > 1:
+        notes[0] += (
+            f" The largest sample standard deviation over seeds is {deviation:.2f} points (paper: "
+            f"{paper['largest_sd']:.2f})."
+        )
     title = f"Q2: pose AUC{' / '.join(cells.DEGREES)} (%) of the estimators on the same graphs"
     sets = {entry["name"]: entry["title"] for entry in measured["sets"]}
     run_title = cells.run_title(title, data, measured)
