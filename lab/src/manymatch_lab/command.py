@@ -23,7 +23,6 @@ from manymatch.cli.console import (
 from manymatch.cli.flags import Cache, Limit, Offline, Workers
 from manymatch.io.files import output_folder
 from manymatch.viz import require_matplotlib
-from manymatch_lab.datasets.navi_split import make_navi_split
 from manymatch_lab.engine import (
     EXPERIMENTS,
     ExperimentReport,
@@ -199,29 +198,6 @@ def draw(
             print_json({"files": [str(path) for path in files]})
         for path in () if as_json else files:
             print_plain(f"Written: {path}")
-
-
-@app.command(
-    "navi-split", epilog="Example: manymatch-lab navi-split data/navi data/navi/splits/navi"
-)
-def navi_split(
-    root: Annotated[Path, typer.Argument(help="Folder of NAVI.")],
-    target: Annotated[Path, typer.Argument(help="Folder in which the lists are written.")],
-    pairs: Annotated[int, typer.Option(help="Pairs of each viewpoint bin and list.")] = 500,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """Make two lists of pairs of NAVI-Wild, for poses and for recall, without a common image."""
-    with clean_exit():
-        with working("Choosing pairs", quiet=as_json):
-            manifest = make_navi_split(root, target, pairs=pairs, seed=seed)
-        if as_json:
-            print_json(manifest)
-            return
-        total = 3 * manifest["pairs_per_bin"]
-        print_plain(f"Two lists of {total:,} pairs of {manifest['objects']} objects in {target}:")
-        for finding in manifest["audit"]:
-            print_plain(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
 
 
 @app.command("import-tree", epilog="Example: manymatch-lab import-tree results out/graphs")

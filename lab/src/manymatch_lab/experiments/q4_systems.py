@@ -29,7 +29,7 @@ from manymatch.cli import flags
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
-from manymatch_lab import cells, style
+from manymatch_lab import cells
 from manymatch_lab.checks import choice, count
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.inputs import (
@@ -75,11 +75,6 @@ _ASSUMED = (
 )
 # Longest reason in a cell; the notes have all of it.
 _SHORT = 60
-# Of the figure: height of a row and of what is around them, in cm, and the distance between the
-# thresholds of one system, in rows, so that their intervals stay apart.
-_ROW_CM, _EDGE_CM = 0.62, 1.9
-_STEP = 0.22
-_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8, "markersize": 3.6}
 
 
 class ImageSets(RunSets):
@@ -496,53 +491,5 @@ def _title(row: dict[str, Any], marks: dict[str, int], name: str | None = None) 
     return f"{row['title']}{marks_of_row}{of_others}"
 
 
-def systems(data: dict[str, Any]) -> style.Figure:
-    """Draw the AUC of every system with its interval over pairs; hollow marks are the paper's."""
-    paper = paper_numbers("q4")["auc"]
-    rows = [row for row in data["rows"] if row["sets"] and row["capped"]]
-    if not rows:
-        figure = style.new_figure(style.PAGE_CM, 2.0)
-        figure.text(0.5, 0.5, "No system could be run.", ha="center", va="center")
-        return figure
-    names = [_title(row, {}) for row in rows]
-    figure, axes = style.panels(
-        len(data["sets"]), 3, row_cm=_EDGE_CM + _ROW_CM * max(len(rows), 4), sharey=True
-    )
-    hollow = False
-    for axis, entry in zip(axes, data["sets"], strict=True):
-        largest = 0.0
-        for i, (colour, marker) in enumerate(
-            zip(style.THRESHOLD_COLOURS.values(), style.MARKERS, strict=False)
-        ):
-            for number, row in enumerate(rows):
-                if entry["name"] not in row["sets"]:
-                    continue
-                place = number + (i - 1) * _STEP
-                auc = row["sets"][entry["name"]]["auc"]
-                low, high = auc["interval"][i]
-                axis.plot([low, high], [place, place], color=colour, linewidth=1.0, alpha=0.6)
-                axis.plot(auc["mean"][i], place, marker, color=colour, markersize=4)
-                largest = max(largest, high)
-                theirs = paper.get(row["paper"], {}).get(entry["name"])
-                if theirs is not None:
-                    hollow = True
-                    largest = max(largest, theirs[i])
-                    axis.plot(theirs[i], place, marker, markeredgecolor=colour, **_HOLLOW)
-        axis.set_title(entry["title"], loc="left")
-        axis.set_yticks(range(len(rows)), names, color=style.INK)
-        axis.set_ylim(len(rows) - 0.4, -0.6)
-        right = 1.05 * largest or 1.0
-        axis.set_xlim(-0.02 * right, right)
-        axis.tick_params(axis="y", length=0)
-        axis.spines["left"].set_visible(False)
-        axis.grid(axis="y", visible=False)
-    figure.supxlabel("pose AUC (%), interval over pairs", fontsize=7.5, color=style.INK)
-    handles = style.threshold_lines(markers=True)
-    if hollow:
-        edge = {"markerfacecolor": "white", "markeredgecolor": style.GREY}
-        handles.append(style.legend_line("paper", linestyle="", marker="o", **edge))
-    style.legend_above(figure, handles)
-    return figure
-
-
-FIGURES = {"q4_systems": systems}
+# The paper has a table of this only.
+FIGURES: dict[str, Any] = {}
