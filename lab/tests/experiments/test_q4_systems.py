@@ -10,14 +10,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from manymatch.associate.candidates import Association
 from manymatch.matcher.config import MatcherConfig
+from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
 from manymatch_lab.command import app
 from manymatch_lab.engine import report_of
 from manymatch_lab.evaluate.estimators import baseline_version
+from manymatch_lab.evaluate.inputs import ImageGraphs
 from manymatch_lab.experiments import q4_systems as q4
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.systems import System, load_system
+from manymatch_lab.systems.base import SystemGraphs
 from tests.support.oracle_system import TrueMatches, views_of, write_views
 
 QUICK = Options(min_iterations=50, max_iterations=500)
@@ -237,6 +241,19 @@ def test_systems_of_the_paper_and_their_unknown_inputs():
     }  # fmt: skip
     with pytest.raises(ValueError, match="systems must be one of 'paper', 'all', got 'papers'"):
         q4.Systems.from_flags(systems="papers")
+
+
+def test_mutual_neighbours_are_the_rank_one_pipeline_of_q3(views, tmp_path):
+    system = SystemGraphs(views, load_system("sift-mnn"), tmp_path)
+    config = MatcherConfig.of("classic", resize="paper")
+    ours = ImageGraphs(views, Matcher(config))
+    ends = []
+    for source in (system, ours):
+        posed = source[0]
+        graph = Association.rank_one(1024).apply(posed.graph, **posed.sizes)
+        both = graph.points0[graph.edges[:, 0]], graph.points1[graph.edges[:, 1]]
+        ends.append(np.column_stack(both))
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-9)
 
 
 def test_lightglue_has_its_published_defaults(monkeypatch):
