@@ -207,7 +207,8 @@ def test_directions_that_were_removed_reach_the_list_of_differences(tmp_path):
         @property
         def identity(self):
             features = FEATURE_PRESETS["dinov3"].to_dict()
-            return {**super().identity, "features": features, "operator": "mutual"}
+            own = {"preset": "dinov3", "features": features, "operator": "mutual"}
+            return {**super().identity, **own}
 
     config = RunConfig("hcm", Association.paper(), Options(max_iterations=1000), 1)
     result = run_set(Debiased(2), {"a": config}, tmp_path)["a"]
