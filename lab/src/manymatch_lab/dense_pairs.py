@@ -40,7 +40,7 @@ from manymatch.io.pairs import Pair
 from manymatch_lab.checks import FloatArray, count, integer, refusal
 from manymatch_lab.checks import choice as checked_choice
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.evaluate.inputs import open_datasets
+from manymatch_lab.evaluate.inputs import open_datasets, other_weights
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.records import Records, run_pairs
 from manymatch_lab.evaluate.tables import Table
@@ -145,6 +145,7 @@ class PatchExtractor:
         self.resize = checked_choice(how.resize, "resize", RULES)
         self.precision = checked_choice(how.precision, "precision", PRECISIONS)
         self.norm, self.probe = how.norm, how.probe
+        self.other_weights = other_weights(choice.name, how.weights)
         #: Limits of layers and ranks that were met, each sentence once.
         self.notes: dict[str, None] = {}
         self._bases: dict[Any, dict[int, PositionalBasis]] = {}
@@ -360,6 +361,8 @@ class DepthSets(RunSets):
             "pairs": len(records),
             **by_bin(records, bins),
             "notes": [*dataset.notes, *patches.notes],
+            "paper_list": dataset.paper_list,
+            "differences": [*patches.other_weights, *patches.notes],
         }
 
 

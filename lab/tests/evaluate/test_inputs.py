@@ -22,6 +22,7 @@ from manymatch_lab.evaluate.inputs import (
     ImageGraphs,
     SyntheticGraphs,
     open_graphs,
+    other_weights,
 )
 from manymatch_lab.evaluate.posed_graph import read_posed_graph, write_posed_graph
 from manymatch_lab.evaluate.run import RunConfig, run_set
@@ -183,20 +184,20 @@ def test_missing_truth_is_refused_before_networks_are_loaded(tmp_path, monkeypat
 
 def test_file_of_dinov3_that_is_not_metas_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
-    features = FEATURE_PRESETS["dinov3"]
-    assert inputs._other_weights(features) == []
+    assert other_weights("dinov3-vitl16", None) == []
     file = tmp_path / "dinov3-vitl16.safetensors"
     file.write_bytes(b"hub")
     model = find_model("dinov3-vitl16")
     wanted = [f"weights {file.name} instead of {model.published}"]
-    assert inputs._other_weights(features) == wanted
+    assert other_weights("dinov3-vitl16", None) == wanted
+    assert other_weights("dinov3-vitl16", str(file)) == wanted
     # The same content is the same file, whatever its name.
     digests = {model.published: sha256_of(file)}
     monkeypatch.setattr(inputs, "find_model", lambda _: dataclasses.replace(model, sha256=digests))
-    assert inputs._other_weights(features) == []
-    assert inputs._other_weights(features.replace(weights="random")) == []
+    assert other_weights("dinov3-vitl16", None) == []
+    assert other_weights("dinov3-vitl16", "random") == []
     # Both files of DINOv2 give the same features.
-    assert inputs._other_weights(FEATURE_PRESETS["dinov2"]) == []
+    assert other_weights("dinov2-vitl14-reg", str(file)) == []
 
 
 def test_directions_that_were_removed_reach_the_list_of_differences(tmp_path):

@@ -211,7 +211,9 @@ class ImageGraphs(GraphReader):
             "representation": self.representation,
             "preset": config.preset,
             **made_of,
-            "other_weights": _other_weights(sources[0].features),
+            "other_weights": other_weights(
+                sources[0].features.descriptor, sources[0].features.weights
+            ),
             **pair_list(dataset),
             **pairs_identity(dataset.pairs, device, network=config.needs_torch),
         }
@@ -309,12 +311,12 @@ def pair_list(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _other_weights(features: FeatureConfig) -> list[str]:
+def other_weights(descriptor: str, weights: str | None) -> list[str]:
     """Name the file of a backbone if it matters that it is not the one of the paper's code."""
-    if features.descriptor not in models() or features.weights == RANDOM:
+    if descriptor not in models() or weights == RANDOM:
         return []
-    model = find_model(features.descriptor)
-    place = locate(model) if features.weights is None else Path(features.weights)
+    model = find_model(descriptor)
+    place = locate(model) if weights is None else Path(weights)
     if place is None or not model.checkpoint_why:
         return []
     files = weight_files(place) if place.is_dir() else [place]
