@@ -49,7 +49,7 @@ from manymatch_lab.flags import Precision, Root, Seeds
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Presets, RunSets, left_out, not_run, paper_sets, present
 from manymatch_lab.systems import PAPER_SYSTEMS, SYSTEMS, load_system
-from manymatch_lab.systems.base import System, SystemGraphs
+from manymatch_lab.systems.base import LIGHTGLUE_ADAPTIVE, System, SystemGraphs
 
 QUESTION = "How does preserve-then-resolve compare with complete matching systems?"
 EXAMPLE = (
@@ -206,6 +206,8 @@ def run(
                     "environment": environment,
                 }
             missing = "; ".join(dict.fromkeys(filter(None, lacking))) or None
+            if number and not found:
+                continue
             rows.append({**row.about, "capped": not number, "sets": found, "missing": missing})
     return {
         "differs_from_paper": [*differences(recorded, complete=True), *_other_rows(rows)],
@@ -455,10 +457,12 @@ def _overview(data: dict[str, Any]) -> Table:
         "Bold and underlined: best and second best of the rows that can be compared. † trained for "
         "pairs of visible and thermal images, and ‡ all matches instead of the best "
         f"{PAPER.association.keep:,}, are left out of that.",
-        "LightGlue runs with its published defaults: adaptive depth 0.95, adaptive width 0.99.",
         *_footnotes(data),
         *(f"{title} is not run: {why}." for title, why in lacking.items()),
     ]
+    if any("LightGlue" in row["title"] for row in data["rows"]):
+        depth, width = LIGHTGLUE_ADAPTIVE
+        notes.insert(1, f"LightGlue is adaptive as published: depth {depth}, width {width}.")
     title = f"Q4: complete systems, pose AUC{' / '.join(cells.DEGREES)} (%)"
     sets = {entry["name"]: entry["title"] for entry in data["sets"]}
     return cells.method_table(title, ["Method"], sets, rows, notes, second=True)
