@@ -95,8 +95,9 @@ using ScoreTuple = std::tuple<double, int, Out<bool>, Out<double>>;
 template <Problem P>
 ScoreTuple score_pair(const Table& x0, const Table& x1, const Edges& edges, double eps, double q,
                       double delta, const typename P::Model& model,
-                      std::optional<Vector> parameters = {}) {
-  const Pair pair(x0, x1, edges, {}, {}, eps, {}, {}, {}, std::move(parameters));
+                      std::optional<Vector> parameters = {}, std::optional<Vector> belief = {}) {
+  const Pair pair(x0, x1, edges, {}, {}, eps, {}, {}, {}, std::move(parameters), {},
+                  std::move(belief));
   ModelScore s = score<P>(pair.input(), pair.data<P>(), model, q, delta);
   return {s.hcm, s.cardinality, flags_to_numpy(s.inliers), to_numpy(std::move(s.r2))};
 }
@@ -109,11 +110,12 @@ void bind_score(nb::module_& m, const char* function_name, const char* function_
   m.def(
       function_name,
       [to_model](const Table& x0, const Table& x1, const Edges& edges, double eps, double q,
-                 double delta, const Arrays&... arrays) {
-        return score_pair<P>(x0, x1, edges, eps, q, delta, to_model(arrays...));
+                 double delta, const Arrays&... arrays, std::optional<Vector> belief) {
+        return score_pair<P>(x0, x1, edges, eps, q, delta, to_model(arrays...), {},
+                             std::move(belief));
       },
       nb::arg("x0"), nb::arg("x1"), nb::arg("edges"), nb::arg("eps"), nb::arg("q"),
-      nb::arg("delta"), names..., function_doc);
+      nb::arg("delta"), names..., nb::arg("belief").none() = nb::none(), function_doc);
 }
 
 // Solves `total` minimal samples. fill(batch, i, s) copies sample s to place i of a batch,

@@ -35,15 +35,20 @@ std::tuple<Out<double>, Out<bool>> sampson(const Points& x0, const Points& x1, c
   return {to_numpy(std::move(r2)), flags_to_numpy(flags_of(mask, graph.num_edges()))};
 }
 
-// The score of a superset of the inliers found in float32, as in the search.
+// The score of a superset of the inliers found in float32, as in the search, or of the inliers.
 template <Scorer S>
 std::vector<double> screened(const RelativePoseProblem& problem, S scorer,
-                             const std::vector<Pose>& poses) {
+                             const std::vector<Pose>& poses, bool complete) {
   Mask mask(problem.graph().words());
+  std::vector<double> r2(problem.graph().words() * 64);
   std::vector<double> scores;
   scores.reserve(poses.size());
   for (const Pose& pose : poses) {
-    problem.screen(pose, 0, mask);
+    if (complete) {
+      problem.inliers(pose, mask, r2);
+    } else {
+      problem.screen(pose, 0, mask);
+    }
     scores.push_back(scorer.score(mask, {}));
   }
   return scores;
@@ -51,15 +56,15 @@ std::vector<double> screened(const RelativePoseProblem& problem, S scorer,
 
 Out<double> screened_scores(const Points& x0, const Points& x1, const Edges& edges, double eps,
                             double q, double delta, const Matrices3& R, const Vectors3& t,
-                            const std::string& mechanism) {
+                            const std::string& mechanism, bool complete) {
   check_positive("eps", eps);
   const Graph graph = to_graph(edges, x0.shape(0), x1.shape(0));
   const RelativePoseProblem problem(graph, {view_of(x0), view_of(x1), eps});
   const std::vector<Pose> poses = to_poses(R, t);
-  if (mechanism == "mcm") return to_numpy(screened(problem, McmScorer(graph), poses));
+  if (mechanism == "mcm") return to_numpy(screened(problem, McmScorer(graph), poses, complete));
   if (mechanism != "hcm") throw nb::value_error("mechanism must be hcm or mcm");
   const HcmTerms terms(graph, q, delta);
-  return to_numpy(screened(problem, HcmScorer(graph, terms), poses));
+  return to_numpy(screened(problem, HcmScorer(graph, terms), poses, complete));
 }
 
 std::tuple<Out<int64_t>, Out<double>, Out<double>> five_point(
@@ -183,9 +188,9 @@ void bind_relative_pose(nb::module_& m) {
       nb::arg("R"), nb::arg("t"));
   m.def("screened_scores", &screened_scores, nb::arg("x0"), nb::arg("x1"), nb::arg("edges"),
         nb::arg("eps"), nb::arg("q"), nb::arg("delta"), nb::arg("R"), nb::arg("t"),
-        nb::arg("mechanism"),
+        nb::arg("mechanism"), nb::arg("complete") = false,
         "Upper bounds of the scores (hcm or mcm) of many poses. The search computes them first and "
-        "evaluates only promising poses exactly.");
+        "evaluates only promising poses exactly. If complete, every score is exact.");
   m.def("sampson", &sampson, nb::arg("x0"), nb::arg("x1"), nb::arg("R"), nb::arg("t"),
         "Squared Sampson distances (NaN where undefined) and whether both depths are positive.");
   m.def("five_point", &five_point, nb::arg("b0"), nb::arg("b1"),

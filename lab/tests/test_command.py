@@ -19,8 +19,8 @@ from manymatch_lab.command import app
 from manymatch_lab.engine import EXPERIMENTS, experiment, load_report
 from manymatch_lab.evaluate import run as run_module
 from manymatch_lab.evaluate.run import RunResult
+from manymatch_lab.everything import PAPER_ITEMS
 from manymatch_lab.flags import bind
-from tests.support.synthetic_trees import make_navi_objects
 
 # What makes a run of an experiment quick, and another configuration of it.
 QUICK = {
@@ -195,21 +195,13 @@ def test_run_continues_after_ctrl_c(tmp_path):
     assert data["runs"][0]["sets"][0]["pairs"] == done + 1
 
 
-def test_navi_split(tmp_path):
-    make_navi_objects(tmp_path / "navi", {"cup": 30})
-    arguments = ["navi-split", tmp_path / "navi", tmp_path / "lists", "--pairs", "6", "--json"]
-    manifest = json.loads(invoke(*arguments).stdout)
-    assert all(finding["holds"] for finding in manifest["audit"])
-    assert invoke("navi-split", tmp_path / "nothing", tmp_path / "lists").exit_code == 2
-
-
 def test_all_runs_what_it_can_and_names_the_rest(tmp_path, monkeypatch):
-    chosen = {name: EXPERIMENTS[name] for name in ("toy", "teaser")}
-    monkeypatch.setattr(command, "EXPERIMENTS", chosen)
+    chosen = {name: PAPER_ITEMS[name] for name in ("toy", "teaser")}
+    monkeypatch.setattr(command, "PAPER_ITEMS", chosen)
     result = invoke("all", "synthetic:easy", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert (tmp_path / "toy" / "toy.json").is_file()
-    assert "teaser was left out: set must have images" in " ".join(result.stdout.split())
+    assert "could not be run: set must have images" in " ".join(result.stdout.split())
 
 
 def test_commands_of_the_library_are_passed_on(tmp_path):

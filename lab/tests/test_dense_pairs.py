@@ -89,6 +89,7 @@ class Extractor:
 
     def __init__(self) -> None:
         self.asked, self.broken, self.notes = [], ["p1", "p2"], {}
+        self.other_weights = []
 
     def header(self) -> dict:
         return {}

@@ -3,7 +3,7 @@
 import pytest
 
 from manymatch import Options
-from manymatch_lab.experiments import q4_systems as q4
+from manymatch_lab.cells import MethodRow, method_table
 from manymatch_lab.experiments.sensitivity import _DELTAS as DELTAS
 from manymatch_lab.experiments.sensitivity import _QS as QS
 from manymatch_lab.numbers import paper_numbers
@@ -108,15 +108,15 @@ def test_numbers_of_q3_agree(name, text):
 @pytest.mark.parametrize("name", SETS)
 def test_q4_ranking_gives_bold_and_underlined_cells(name):
     paper = paper_numbers("q4")
-    methods = list(paper["auc"])
+    rows = [
+        MethodRow([method], {name: auc[name]}, group=None if method in paper["specialists"] else "")
+        for method, auc in paper["auc"].items()
+    ]
+    table = method_table("Q4", ["Method"], {name: name}, rows, [], second=True)
     for i in range(3):
-        values = [
-            None if method in paper["specialists"] else paper["auc"][method][name][i]
-            for method in methods
-        ]
-        places = q4.ranked(values)
-        for place, best in enumerate(BEST[name], 1):
-            assert [m for m, p in zip(methods, places, strict=True) if p == place] == [best[i]]
+        for look, best in zip(("bold", "underline"), BEST[name], strict=True):
+            chosen = [row[0].text for row in table.cells() if getattr(row[1].parts[i], look)]
+            assert chosen == [best[i]]
 
 
 def test_numbers_of_q4_agree():

@@ -68,8 +68,10 @@ class AssociationGraph:
     source_names : sequence of str, optional
         Names of the sources, all different; by default "0", "1" and so on.
     prior : (E,) array_like, optional
-        Score that a matcher gives its own edge: above 0, at most 1. It is only compared with other
-        edges of the same source, so any score that grows with the probability of an edge will do.
+        Score that a matcher gives its own edge: above 0, at most 1. "auto" compares it with other
+        edges of the same source only, so any score that grows with the probability of an edge will
+        do. "hcm-mcm" and "hcm" take it as the probability p_ij itself, unless the graph has several
+        sources, whose scores have different scales.
 
     Attributes
     ----------

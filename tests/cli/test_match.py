@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manymatch.associate.candidates import Association
 from manymatch.cli.match import pair_folder
 from manymatch.io import files, load_graph, read_matches_npz
+from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
+from manymatch.options import Options
 from manymatch.viz.aligned import warp
 from tests.oracles.geometry import rotation_from_vector
 from tests.support import command
@@ -63,6 +66,30 @@ def test_result_is_printed_and_written(photos, tmp_path):
     assert record["pose"] == json.loads((out / "result.json").read_text())["pose"]
     assert record["config"]["sources"][0]["max_keypoints"] == 300
     assert set(record["files"]) == {"json", "config", "npz"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "method", "kept"), [((), "auto", 2048), (("--protocol", "paper"), "hcm-mcm", 1024)]
+)
+def test_method_is_named_and_the_protocol_is_the_papers(photos, tmp_path, flags, method, kept):
+    folder, camera = photos
+    result = run(folder / "a.png", folder / "b.png", "--camera0", camera, "--camera1", camera,
+                 "--out", tmp_path, "--no-picture", "--no-report", *flags, *QUICK)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert re.search(rf"^method +{method}, ", result.stdout, re.MULTILINE)
+    config = MatcherConfig.load(tmp_path / "config.toml")
+    assert config.method == method
+    assert config.options.max_iterations == 3000
+    association = config.sources[0].association.for_method(method)
+    assert association.gms == (method == "hcm-mcm")
+    assert (association.keep or association.max_edges) == kept
+
+
+def test_protocol_of_the_paper_without_a_preset():
+    config = MatcherConfig.paper()
+    assert config.preset == "dinov3"
+    assert config.sources[0].association == Association.paper()
+    assert (config.method, config.options) == ("hcm-mcm", Options())
 
 
 def test_unknown_focal_lengths_are_found(photos, tmp_path):

@@ -78,6 +78,17 @@ def test_hashes_and_revisions_are_listed():
         assert part in text
 
 
+def test_the_file_of_the_reference_comes_first():
+    lines = run("dinov3").stdout.splitlines()
+    (first,) = [
+        i for i, line in enumerate(lines) if "dinov3_vitl16_pretrain" in line and "best" in line
+    ]
+    (hub,) = [i for i, line in enumerate(lines) if "hf download facebook/dinov3" in line]
+    assert "rotary periods" in lines[first]
+    assert "https://ai.meta.com/" in lines[first + 1]
+    assert first < hub
+
+
 def test_missing_libraries_are_named(monkeypatch):
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
     entry = as_json("disk")

@@ -72,14 +72,21 @@ def test_hcm_is_the_one_sided_likelihood_vertex_by_vertex():
                     assert joint / fixed == pytest.approx(1.0 + C * share, rel=1e-9)
 
 
-def test_hcm_of_a_pose_is_the_sum_of_both_one_sided_log_likelihoods():
+@pytest.mark.parametrize("given", [False, True])
+def test_hcm_of_a_pose_is_the_sum_of_both_one_sided_log_likelihoods(given):
     rng = np.random.default_rng(5)
     for _ in range(50):
         problem = random_problem(rng, n=8, max_degree=3)
         n = len(problem.x0)
         p = scores.marginal_probabilities(problem.edges, n, n, 0.3)
+        if given:
+            p = rng.uniform(0.01, 0.9, len(p))
+            # The candidates of a keypoint are together less likely than certain.
+            p /= np.maximum(1.0, 1.1 * max(np.bincount(side, p).max() for side in problem.edges.T))
         hcm, _, inlier, _ = _core.score(
-            problem.x0, problem.x1, problem.edges, problem.eps, 0.3, 0.01, problem.R, problem.t
+            *(problem.x0, problem.x1, problem.edges, problem.eps, 0.3, 0.01),
+            *(problem.R, problem.t),
+            belief=p if given else None,
         )
         total = 0.0
         for side in (0, 1):

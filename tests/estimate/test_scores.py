@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manymatch import _core
+from manymatch import AssociationGraph, _core
+from manymatch.estimate.relative_pose import estimate_relative_pose, score_pose
+from manymatch.geometry.pose import rotation_error_deg
+from manymatch_lab.datasets.synthetic import CONFIGS, EASY, make_scene
 from tests.oracles import scores
 from tests.oracles.geometry import sampson_squared
 from tests.oracles.matching import is_matching
@@ -25,11 +28,11 @@ TOLERANCE = 1e-9
 DELTA = 0.01
 
 
-def assert_same_score(problem, q, delta, R, t):
+def assert_same_score(problem, q, delta, R, t, given=None):
     """Compare every output of the compiled score with the twin's."""
     arguments = (problem.x0, problem.x1, problem.edges, problem.eps, q, delta, R, t)
-    hcm, cardinality, inliers, r2 = _core.score(*arguments)
-    expected_hcm, expected_cardinality, expected_inliers = scores.score(*arguments)
+    hcm, cardinality, inliers, r2 = _core.score(*arguments, belief=given)
+    expected_hcm, expected_cardinality, expected_inliers = scores.score(*arguments, given)
     np.testing.assert_array_equal(inliers, expected_inliers)
     assert cardinality == expected_cardinality
     assert hcm == pytest.approx(expected_hcm, rel=TOLERANCE, abs=TOLERANCE)
@@ -142,6 +145,69 @@ def test_any_small_graph(edges, q, delta, seed):
     problem = random_problem(np.random.default_rng(seed), n=6)
     problem = dataclasses.replace(problem, edges=unique_edges(edges), eps=0.02)
     assert_same_score(problem, q, delta, problem.R, problem.t)
+
+
+@settings(max_examples=100)
+@given(
+    edges=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=25),
+    delta=st.floats(1e-6, 0.99),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_small_graph_with_any_given_priors(edges, delta, seed):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, n=6)
+    problem = dataclasses.replace(problem, edges=unique_edges(edges), eps=0.02)
+    # Those of a keypoint may sum to more than one, as scores of a matcher do.
+    given_priors = rng.uniform(1e-6, 1.0, len(problem.edges))
+    assert_same_score(problem, 0.3, delta, problem.R, problem.t, given_priors)
+
+
+@pytest.mark.parametrize("method", ["hcm-mcm", "hcm", "mcm"])
+def test_priors_by_degree_that_are_given_change_nothing(method):
+    scene = make_scene(EASY, seed=2)
+    graph, cameras = scene.graph, (scene.camera0, scene.camera1)
+    by_degree, _, _ = _core.priors(
+        graph.edges.astype(np.int32), len(graph.points0), len(graph.points1), 0.3, DELTA
+    )
+    budget = {"max_iterations": 2000, "seed": 5}
+    plain = estimate_relative_pose(graph, *cameras, method, **budget)
+    known = with_priors(graph, by_degree)
+    same = estimate_relative_pose(known, *cameras, method, **budget)
+    np.testing.assert_array_equal(plain.pose.R, same.pose.R)
+    np.testing.assert_array_equal(plain.inliers, same.inliers)
+    assert (plain.hcm, plain.iterations) == (same.hcm, same.iterations)
+    # Other q change what is assigned, not what is given.
+    assert estimate_relative_pose(known, *cameras, method, **budget, q=0.1).hcm == plain.hcm
+
+
+def test_priors_of_the_true_edges_find_the_pose_among_many_false_ones():
+    scene = make_scene(CONFIGS["ordering"], seed=11)
+    cameras, budget = (scene.camera0, scene.camera1), {"max_iterations": 2000, "seed": 1}
+    known = with_priors(scene.graph, np.where(scene.is_true, 0.9, 0.001))
+    pose = estimate_relative_pose(known, *cameras, "hcm", **budget).pose
+    score, plain = (score_pose(g, *cameras, scene.pose).hcm for g in (known, scene.graph))
+    assert score != plain
+    assert rotation_error_deg(pose.R, scene.pose.R) < 2.0
+    # Scores of several sources have different scales: the assignment by degrees stands for them.
+    sources = np.arange(scene.graph.num_edges) % 2
+    several = with_priors(scene.graph, known.prior, sources)
+    assert score_pose(several, *cameras, scene.pose).hcm == plain
+
+
+def with_priors(graph, prior, source=None):
+    given = graph.points0, graph.points1, graph.edges, graph.similarity, graph.rank
+    return AssociationGraph(*given, source=source, prior=prior)
+
+
+@pytest.mark.parametrize("mechanism", ["hcm", "mcm"])
+def test_complete_evaluations_of_many_poses_are_exact_scores(mechanism):
+    rng = np.random.default_rng(8)
+    problem = random_problem(rng, n=25, max_degree=4)
+    R, t = (np.array(part) for part in zip(*poses_to_score(rng, problem), strict=True))
+    fixed = (problem.x0, problem.x1, problem.edges, problem.eps, 0.3, DELTA)
+    found = _core.screened_scores(*fixed, R, t, mechanism, complete=True)
+    exact = [_core.score(*fixed, *pose)[mechanism == "mcm"] for pose in zip(R, t, strict=True)]
+    np.testing.assert_array_equal(found, exact)
 
 
 def test_the_threshold_is_strict_and_depth_starts_at_a_hundredth_of_the_baseline():

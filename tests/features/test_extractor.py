@@ -1,5 +1,7 @@
 """From images to features: geometry, cache keys, overrides; with networks of random weights."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from manymatch.features.feature_cache import FeatureCache
 from manymatch.features.feature_config import FeatureConfig
 from manymatch.features.maps import dense_maps
 from manymatch.features.registry import _backbones
+from manymatch.matcher.config import MatcherConfig
+from manymatch.matcher.matcher import Matcher
 from tests.support.synthetic_views import image_pair
 
 pytest.importorskip("cv2")
@@ -96,6 +100,19 @@ def test_debiasing_removes_what_a_black_image_shows(image):
     assert np.abs(features.descriptors @ axis).max() < 1e-3
 
 
+def test_fewer_directions_than_asked_for_are_counted(image, tmp_path, recwarn):
+    # Position shows in two directions of these features.
+    config = CONFIG.replace(debias=5)
+    for _ in range(2):  # computed, then from the cache
+        assert Extractor(config, cache=tmp_path).extract(image).debiased == 2
+    assert Extractor(CONFIG).extract(image).debiased == 0
+    matcher = Matcher(MatcherConfig.of(sources=[dataclasses.asdict(config)], max_iterations=500))
+    result = matcher.match(image, image_pair().image1)
+    assert result.to_dict()["notes"][0].startswith("debias 5 removed 2 directions")
+    assert "debias 5 removed 2 directions" in str(result)
+    assert not [one for one in recwarn if "debias" in str(one.message)]
+
+
 def test_an_image_may_have_another_working_size(image):
     extractor = Extractor(CONFIG)
     own = extractor.extract(image, longest=0)
@@ -126,7 +143,14 @@ def test_the_cache_returns_the_same_bits_and_saves_the_work(image, tmp_path):
 
 
 CHANGES = {"max_keypoints": 299, "layer": 3, "norm": False, "debias": 1, "longest": 241}
-CHANGES |= {"enlarge": False, "threshold": 0.03, "border": 5, "nms_radius": 3, "weights": "other"}
+CHANGES |= {
+    "sampling": "paper",
+    "enlarge": False,
+    "threshold": 0.03,
+    "border": 5,
+    "nms_radius": 3,
+    "weights": "other",
+}
 
 
 @pytest.mark.parametrize(("name", "value"), [*CHANGES.items(), ("precision", "bfloat16")])

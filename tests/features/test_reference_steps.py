@@ -164,14 +164,14 @@ def twin_projection(probe_tokens, rank):
     return np.eye(len(vectors)) - basis @ basis.T
 
 
-@pytest.mark.parametrize("longest", [0, 187])
+@pytest.mark.parametrize(("longest", "sampling"), [(0, "centre"), (187, "centre"), (187, "paper")])
 @pytest.mark.parametrize(
     ("family", "prefix", "probe"), [("dinov3", 5, "noise"), ("dinov2", 1, "black")]
 )
-def test_features_equal_a_slow_twin(image, register_tiny, family, prefix, probe, longest):
+def test_features_equal_a_slow_twin(image, register_tiny, family, prefix, probe, longest, sampling):
     register_tiny(family)
     alone = FeatureConfig("sift", longest=longest, resize="paper", border=0)
-    config = alone.replace(descriptor="tiny", debias=3, probe=probe)
+    config = alone.replace(descriptor="tiny", debias=3, probe=probe, sampling=sampling)
     extractor = Extractor(config, device="cpu")
     features, detected = extractor.extract(image), Extractor(alone).extract(image)
     backbone, module = extractor.backbone, tiny.network(family).eval()
@@ -197,7 +197,9 @@ def test_features_equal_a_slow_twin(image, register_tiny, family, prefix, probe,
     for x, y in detected.points:
         # Half a pixel: the centre of the first pixel is 0 in both images.
         u, v = (x + 0.5) * width / 203 - 0.5, (y + 0.5) * height / 150 - 0.5
-        column, row = (u + 0.5) / patch - 0.5, (v + 0.5) / patch - 0.5
+        # The paper's code takes the number of a pixel for its place.
+        half = 0.5 if sampling == "centre" else 0.0
+        column, row = (u + half) / patch - 0.5, (v + half) / patch - 0.5
         sampled = twin_sample(tokens, column, row)
         if sampled is None:
             continue

@@ -233,6 +233,10 @@ def test_the_catalogue_pins_revisions_and_hashes():
             assert name in {model.published, "model.safetensors"}
             if "-" in name and name.endswith(".pth") and model.family == "dinov3":
                 assert name.removesuffix(".pth").rsplit("-", 1)[1] == known[:8]
+    # The files that the paper used, by the hashes that its authors give.
+    for name, known in (("dinov3-vitl16", "8aa4cbddda32"), ("dinov2-vitl14-reg", "36e4deffbaef")):
+        model = find_model(name)
+        assert model.sha256[model.published].startswith(known)
     # These are what the documentation says is pinned by neither.
     loose = {
         name

@@ -40,9 +40,9 @@ def vertex_term(incident, inlier, p, delta):
     return math.log1p(C * w)
 
 
-def hcm_sides(edges, inlier, n0, n1, q, delta):
-    """Left and right sums of the HCM score of an inlier mask (E,)."""
-    p = marginal_probabilities(edges, n0, n1, q)
+def hcm_sides(edges, inlier, n0, n1, q, delta, given=None):
+    """Left and right sums of the HCM score of an inlier mask (E,); p_ij given or uniform."""
+    p = marginal_probabilities(edges, n0, n1, q) if given is None else given
     left = math.fsum(vertex_term(at, inlier, p, delta) for at in neighbours(edges, 0, n0))
     right = math.fsum(vertex_term(at, inlier, p, delta) for at in neighbours(edges, 1, n1))
     return left, right
@@ -56,8 +56,8 @@ def cardinality(edges, n0, n1):
     return int((maximum_bipartite_matching(biadjacency, perm_type="column") >= 0).sum())
 
 
-def score(x0, x1, edges, eps, q, delta, R, t):
+def score(x0, x1, edges, eps, q, delta, R, t, given=None):
     """HCM, cardinality and inlier mask of a pose: the twin of the compiled score."""
     mask = inliers(x0, x1, edges, eps, R, t)
-    left, right = hcm_sides(edges, mask, len(x0), len(x1), q, delta)
+    left, right = hcm_sides(edges, mask, len(x0), len(x1), q, delta, given)
     return left + right, cardinality(np.asarray(edges)[mask], len(x0), len(x1)), mask

@@ -254,34 +254,3 @@ def make_navi(root: Path, *, per_bin: int = 2, scene: str = "wild_set") -> dict[
             ]
             (lists / f"pairs_{prefix}_{bin_name}.csv").write_text("\n".join([HEADER, *rows]) + "\n")
     return truths
-
-
-def make_navi_objects(
-    root: Path, counts: dict[str, int], *, with_list: bool = True, seed: int = 0
-) -> None:
-    """Objects with annotations only, seen from all sides, and NAVI's list of wild pairs."""
-    rng = np.random.default_rng(seed)
-    lines = []
-    for name, count in counts.items():
-        records, rotations = [], []
-        for k in range(count):
-            direction = rng.normal(size=3) * (1, 1, 0.4) + (0, 0, 0.3)
-            T = look(direction, rng.uniform(0.5, 1.0))
-            rotations.append(T[:3, :3])
-            model = int(rng.integers(3))
-            size = [[48, 64], [48, 72], [64, 48]][model]
-            records.append(
-                annotation(k, quaternion(T[:3, :3]), T, f"model_{model}", size)
-                | {"split": "val" if rng.random() < 0.2 else "train", "occluded": k == count - 1}
-            )
-        folder = root / name / "wild_set"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "annotations.json").write_text(json.dumps(records))
-        for a in range(count - 1):
-            for b in range(a + 1, count - 1):
-                cosine = (np.sum(rotations[a] * rotations[b]) - 1) / 2
-                angle = float(np.degrees(np.arccos(np.clip(cosine, -1, 1))))
-                images = [f"{name}/wild_set/images/{k:03d}.jpg" for k in (a, b)]
-                lines.append(f"{images[0]} {images[1]} {angle!r}")
-    if with_list:
-        (root / "pairs-wild_set.txt").write_text("\n".join(lines) + "\n")

@@ -31,6 +31,11 @@ struct GraphInput {
   // The edges that may be sampled, ascending.
   std::vector<int> sampled_edges() const;
   int num_sources() const;
+  // Priors p_ij for the paper's methods: the beliefs, or none. Beliefs of several sources have
+  // different scales and cannot stand in one sum.
+  std::span<const double> given_priors() const {
+    return source.empty() ? belief : std::span<const double>{};
+  }
 };
 
 // The values of some edges, given those of all edges.

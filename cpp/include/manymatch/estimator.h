@@ -205,7 +205,7 @@ ModelScore score(const GraphInput& input, const typename P::Data& data,
                  const typename P::Model& model, double q, double delta) {
   const Graph graph = input.graph();
   const P problem(graph, data);
-  const HcmTerms terms(graph, q, delta);
+  const HcmTerms terms(graph, q, delta, input.given_priors());
   Mask mask(graph.words());
   ModelScore score;
   score.r2.resize(graph.words() * 64);
@@ -237,7 +237,7 @@ template <Problem P>
 void Estimator<P>::run_paper(Method method) {
   const bool one_to_one = method != Method::kCm;
   const P problem(graph_, data_);
-  const HcmTerms terms(graph_, options_.q, options_.delta);
+  const HcmTerms terms(graph_, options_.q, options_.delta, input_.given_priors());
   const Proposals proposals = guided_proposals(one_to_one);
   Workers workers(options_.threads);
   Pool<Model> pool(options_.pool_size);
@@ -348,7 +348,8 @@ void Estimator<P>::run_auto() {
   const double lowest = *std::min_element(costs.of_edge.begin(), costs.of_edge.end());
   for (double& c : costs.of_edge) c -= lowest;
   const P whole_problem(graph_, data_);
-  resolve(whole_problem, HcmTerms(graph_, options_.q, options_.delta), costs, unpolished);
+  const HcmTerms reported(graph_, options_.q, options_.delta, input_.given_priors());
+  resolve(whole_problem, reported, costs, unpolished);
   if (out_.success) take_alternatives(whole_problem, costs, others);
   out_.timing.resolve = seconds_since(resolve_start);
 }

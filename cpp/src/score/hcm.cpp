@@ -33,8 +33,8 @@ HcmSide::HcmSide(const Adjacency& adjacency, const std::vector<double>& p,
   }
 }
 
-HcmTerms::HcmTerms(const Graph& graph, double q, double delta)
-    : HcmTerms(graph, Priors(graph, q, delta)) {}
+HcmTerms::HcmTerms(const Graph& graph, double q, double delta, std::span<const double> given)
+    : HcmTerms(graph, Priors(graph, q, delta, given)) {}
 
 HcmTerms::HcmTerms(const Graph& graph, Priors given)
     : priors(std::move(given)),

@@ -36,9 +36,10 @@ double Levels::weight(int edge, double delta) const {
   return std::log1p(p / ((1.0 - p) * delta));
 }
 
-Priors::Priors(const Graph& graph, double q, double delta)
-    : p(graph.num_edges()), a0(at(graph.num0), 0.0), a1(at(graph.num1), 0.0) {
-  for (std::size_t e = 0; e < p.size(); ++e) {
+Priors::Priors(const Graph& graph, double q, double delta, std::span<const double> given)
+    : p(given.begin(), given.end()), a0(at(graph.num0), 0.0), a1(at(graph.num1), 0.0) {
+  if (given.empty()) p.resize(graph.num_edges());
+  for (std::size_t e = 0; given.empty() && e < p.size(); ++e) {
     const int l = graph.left[e], r = graph.right[e];
     p[e] = q / (2.0 * graph.at0.degree(l)) + q / (2.0 * graph.at1.degree(r));
   }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,11 +77,13 @@ def sign_counts(spreads: Iterable[dict[str, Any]]) -> dict[str, int]:
     counts = {"cells": 0, "above": 0, "below": 0, "clearly above": 0, "clearly below": 0}
     for spread in spreads:
         for mean, (low, high) in zip(spread["mean"], spread["interval"], strict=True):
+            # A difference that is shown as 0.00 has no sign.
+            shown = float(signed(mean))
             counts["cells"] += 1
-            counts["above"] += mean > 0
-            counts["below"] += mean < 0
-            counts["clearly above"] += low > 0
-            counts["clearly below"] += high < 0
+            counts["above"] += shown > 0
+            counts["below"] += shown < 0
+            counts["clearly above"] += shown > 0 and low > 0
+            counts["clearly below"] += shown < 0 and high < 0
     return {name: int(count) for name, count in counts.items()}
 
 
@@ -91,6 +94,70 @@ def signs_text(what: str, counts: dict[str, int]) -> str:
         f"{counts['clearly above']} of them with an interval over pairs that excludes zero; "
         f"below in {counts['below']}, {counts['clearly below']} of them clearly."
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodRow:
+    """A row of a table in the paper's form: a method, and its AUC by set."""
+
+    labels: Sequence[str]
+    values: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
+    average: Sequence[float] | None = None
+    paper: Mapping[str, Sequence[float]] | None = None  # the paper's numbers, by set
+    paper_label: str = "paper"
+    group: str | None = ""  # rows of one group are compared; None leaves a row out
+    reason: str = ""  # why it was not run
+
+
+def method_table(
+    title: str,
+    header: Sequence[str],
+    sets: Mapping[str, str],
+    rows: Sequence[MethodRow],
+    notes: Sequence[str],
+    *,
+    second: bool = False,
+) -> Table:
+    """Make a table in the paper's form: methods as rows, sets as columns, AUC as ``a / b / c``.
+
+    `sets` are titles by name. The best unrounded mean of a set, threshold and group is bold and,
+    with `second`, the next one underlined. The paper's numbers follow a row; in the last column
+    they are the average over its six sets.
+    """
+    cells: list[list[str | Cell]] = []
+    for row in rows:
+        found = [row.values.get(name) for name in sets]
+        compared = [
+            other.values for other in rows if row.group is not None and other.group == row.group
+        ]
+        numbers: list[str | Cell] = []
+        for name, values in zip(sets, found, strict=True):
+            ranked = [other[name] for other in compared if name in other]
+            numbers.append(_ranked_triplet(values, ranked, second) if values else "")
+        if row.reason:
+            place = next(i for i, values in enumerate(found) if not values)
+            numbers[place] = Cell(f"not run: {row.reason}", dim=True)
+        average = triplet(row.average) if row.average else ""
+        label = [*row.labels[:-1], f"  {row.paper_label}"]
+        if row.values or row.reason:
+            cells.append([*row.labels, *numbers, average])
+            label[:-1] = [""] * len(label[:-1])
+        if row.paper is not None:
+            known = [triplet(row.paper[name]) if name in row.paper else "" for name in sets]
+            cells.append([*dim([*label, *known, triplet(macro_mean(list(row.paper.values())))])])
+    return Table(title, [*header, *sets.values(), "Average"], cells, notes)
+
+
+def _ranked_triplet(
+    values: Sequence[float], ranked: Sequence[Sequence[float]], second: bool
+) -> Cell:
+    """Write AUC at the thresholds, each with its place among those that it is compared with."""
+    parts = []
+    for i, value in enumerate(values):
+        taken = sorted({other[i] for other in ranked}, reverse=True)
+        place = taken.index(value) if value in taken and len(ranked) > 1 else -1
+        parts.append(Cell(f"{value:.1f}", bold=place == 0, underline=second and place == 1))
+    return Cell.of_parts(parts)
 
 
 def set_table(

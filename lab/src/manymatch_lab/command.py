@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -20,13 +20,24 @@ from manymatch.cli.console import (
     print_plain,
     working,
 )
+from manymatch.cli.flags import Cache, Offline
 from manymatch.io.files import output_folder
 from manymatch.viz import require_matplotlib
-from manymatch_lab.datasets.navi_split import make_navi_split
-from manymatch_lab.engine import EXPERIMENTS, experiment, load_report, report_of
+from manymatch_lab.engine import (
+    EXPERIMENTS,
+    ExperimentReport,
+    experiment,
+    load_report,
+    report_of,
+)
 from manymatch_lab.evaluate.protocol import PAPER, PAPER_NAME, checked_protocol
+from manymatch_lab.evaluate.result_tree import import_tree
 from manymatch_lab.evaluate.tables import show_table
+from manymatch_lab.everything import PAPER_ITEMS, Found, Page, attempts, discovered
 from manymatch_lab.flags import Flag, Limit, Root, Seeds, Sets, Workers, bind, signature_of
+
+#: Report of an experiment, and the files that it has written.
+Made: TypeAlias = tuple[ExperimentReport, list[Path]]
 
 app = typer.Typer(
     name="manymatch-lab",
@@ -59,7 +70,7 @@ def _pass_on(context: typer.Context) -> None:
     library([str(context.info_name), *context.args], prog_name="manymatch-lab")
 
 
-def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], dict[str, Any]]]:
+def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], Made]]:
     """Return the flags of an experiment, and a function that runs it with their values."""
     module = experiment(name)
     flags: dict[str, Flag] = {}
@@ -68,7 +79,7 @@ def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], di
     flags["protocol"] = Flag(_Protocol, PAPER_NAME)
     flags["as_json"] = Flag(Json, default=False)
 
-    def execute(given: dict[str, Any]) -> dict[str, Any]:
+    def execute(given: dict[str, Any]) -> Made:
         # Figures need it: refuse before hours of work, not after them.
         require_matplotlib()
         tracker = Tracker()
@@ -80,20 +91,23 @@ def _prepared(name: str) -> tuple[dict[str, Flag], Callable[[dict[str, Any]], di
         with tracker:
             data: dict[str, Any] = module.run(**found or {})
         report = report_of(name, data)
-        files = report.write(values["folder"])
-        if values["as_json"]:
-            print_json({"experiment": name, **data, "files": [str(path) for path in files]})
-            return data
-        for table in report.tables:
-            show_table(table)
-            print_plain("")
-        for note in report.notes:
-            print_plain(note, style="dim")
-        for path in files:
-            print_plain(f"Written: {path}")
-        return data
+        return report, report.write(values["folder"])
 
     return flags, execute
+
+
+def _show(report: ExperimentReport, files: Sequence[Path], *, as_json: bool) -> None:
+    if as_json:
+        written = {"files": [str(path) for path in files]}
+        print_json({"experiment": report.name, **report.data, **written})
+        return
+    for table in report.tables:
+        show_table(table)
+        print_plain("")
+    for note in report.notes:
+        print_plain(note, style="dim")
+    for path in files:
+        print_plain(f"Written: {path}")
 
 
 def _add_experiment(name: str) -> None:
@@ -102,7 +116,9 @@ def _add_experiment(name: str) -> None:
 
     def command(**given: Any) -> None:
         with clean_exit():
-            if execute(given).get("not_run"):
+            report, files = execute(given)
+            _show(report, files, as_json=given["as_json"])
+            if report.data.get("not_run"):
                 raise typer.Exit(UNSOLVED)
 
     command.__signature__ = signature_of(flags)  # type: ignore[attr-defined]
@@ -117,34 +133,52 @@ def _add_experiment(name: str) -> None:
 def run_all(
     sets: Sets = (),  # type: ignore[assignment]
     root: Root = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Features in place of the paper's, for sets of images.")
+    ] = None,
+    systems: Annotated[str, typer.Option(help="Of q4: paper or all.")] = "paper",
     seeds: Seeds = PAPER.seeds,
+    max_iterations: Annotated[
+        int, typer.Option(help="Most iterations of an estimate.", min=1)
+    ] = int(PAPER.options.max_iterations),
     limit: Limit = None,
     workers: Workers = 0,
+    offline: Offline = False,
+    cache: Cache = None,
     folder: _Out = Path("out/all"),
 ) -> None:
-    """Run every experiment that the sets allow, each in a folder of its own below --out.
+    """Make every table and figure of the paper that data and weights allow, on one page.
 
-    Experiments that lack data, a package or weights are left out, with the reason.
+    With --root alone, the paper's sets in that folder are taken or, where there are none, all other
+    sets in it. index.html in --out has the paper's numbers beside ours, and says what could not be
+    run and why. The same command continues after an interruption.
     """
-    given: dict[str, Any] = {"sets": list(sets), "root": root, "seeds": seeds, "limit": limit}
-    given["workers"] = workers
-    given["data_set"] = sets[0] if sets else None
     with clean_exit():
-        left_out = {}
-        for name in EXPERIMENTS:
-            flags, execute = _prepared(name)
-            values = {key: flag.default for key, flag in flags.items()}
-            values |= {key: value for key, value in given.items() if key in values}
+        found = discovered(root) if root is not None and not sets else Found(list(sets))
+        budget = {"max_iterations": max_iterations, "iterations": max_iterations}
+        common = {"root": root, "systems": systems, "seeds": seeds, "limit": limit, **budget}
+        common |= {"workers": workers, "offline": offline, "cache": cache}
+        page = Page(folder, found.missing)
+        for name in PAPER_ITEMS:
             print_plain(f"{name}: {experiment(name).QUESTION}", style="bold")
-            try:
-                if values.get("data_set", "") is None:
-                    raise ValueError("it needs a set, got none")  # noqa: TRY301
-                execute({**values, "folder": folder / name})
-            except (ValueError, ImportError) as error:
-                left_out[name] = " ".join(str(error).split())
-        for name, why in left_out.items():
-            print_plain(f"{name} was left out: {why}", style="red")
-        if len(left_out) == len(EXPERIMENTS):
+            flags, execute = _prepared(name)
+            defaults = {key: flag.default for key, flag in flags.items()}
+            defaults |= {key: value for key, value in common.items() if key in flags}
+            if seeds == PAPER.seeds:
+                defaults |= {key: f.default for key, f in flags.items() if key == "seeds"}
+            for given in attempts(name, found, preset):
+                chosen = {key: value for key, value in given.items() if key in flags}
+                try:
+                    report, _ = execute({**defaults, **chosen, "folder": folder / name})
+                except (ValueError, ImportError) as error:
+                    page.fail(name, error)
+                else:
+                    page.add(name, report)
+                    break
+            page.write()
+            print_plain(page.state(name), style="" if name in page.reports else "red")
+        print_plain(f"Written: {page.path}")
+        if not page.reports:
             raise typer.Exit(UNSOLVED)
 
 
@@ -166,27 +200,28 @@ def draw(
             print_plain(f"Written: {path}")
 
 
-@app.command(
-    "navi-split", epilog="Example: manymatch-lab navi-split data/navi data/navi/splits/navi"
-)
-def navi_split(
-    root: Annotated[Path, typer.Argument(help="Folder of NAVI.")],
-    target: Annotated[Path, typer.Argument(help="Folder in which the lists are written.")],
-    pairs: Annotated[int, typer.Option(help="Pairs of each viewpoint bin and list.")] = 500,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+@app.command("import-tree", epilog="Example: manymatch-lab import-tree results out/graphs")
+def import_result_tree(
+    tree: Annotated[Path, typer.Argument(help="Result tree of the paper's code.")],
+    target: Annotated[Path, typer.Argument(help="Folder in which posed graphs are written.")],
+    method: Annotated[
+        str | None,
+        typer.Option(help="Folder of associations below a subset, if there are several."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make two lists of pairs of NAVI-Wild, for poses and for recall, without a common image."""
+    """Read associations and poses of the paper's code as graphs for q1, q2, q3 and sensitivity."""
     with clean_exit():
-        with working("Choosing pairs", quiet=as_json):
-            manifest = make_navi_split(root, target, pairs=pairs, seed=seed)
+        with working("Reading the tree", quiet=as_json):
+            entries = import_tree(tree, target, method)
         if as_json:
-            print_json(manifest)
+            print_json({"sets": entries})
             return
-        total = 3 * manifest["pairs_per_bin"]
-        print_plain(f"Two lists of {total:,} pairs of {manifest['objects']} objects in {target}:")
-        for finding in manifest["audit"]:
-            print_plain(f"  {finding['constraint']}: {'yes' if finding['holds'] else 'no'}")
+        for entry in entries:
+            print_plain(
+                f"{entry['representation']}, {entry['set']}: {entry['pairs']:,} pairs, median of "
+                f"{entry['median_edges']:,.0f} candidates, in {entry['folder']}"
+            )
 
 
 for _name, _help in LAB_COMMANDS.items():

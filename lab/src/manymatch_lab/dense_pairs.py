@@ -12,7 +12,6 @@ import itertools
 import json
 import math
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 import manymatch
 from manymatch.batch.parts import num_pairs
-from manymatch.features.debias import PositionalBasis, SpectrumExhaustedWarning, positional_bases
+from manymatch.features.debias import PositionalBasis, positional_bases, shortfall
 from manymatch.features.device import (
     PRECISIONS,
     choose_device,
@@ -40,7 +39,7 @@ from manymatch.io.pairs import Pair
 from manymatch_lab.checks import FloatArray, count, integer, refusal
 from manymatch_lab.checks import choice as checked_choice
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.evaluate.inputs import open_datasets
+from manymatch_lab.evaluate.inputs import open_datasets, other_weights
 from manymatch_lab.evaluate.protocol import unequal
 from manymatch_lab.evaluate.records import Records, run_pairs
 from manymatch_lab.evaluate.tables import Table
@@ -145,6 +144,7 @@ class PatchExtractor:
         self.resize = checked_choice(how.resize, "resize", RULES)
         self.precision = checked_choice(how.precision, "precision", PRECISIONS)
         self.norm, self.probe = how.norm, how.probe
+        self.other_weights = other_weights(choice.name, how.weights)
         #: Limits of layers and ranks that were met, each sentence once.
         self.notes: dict[str, None] = {}
         self._bases: dict[Any, dict[int, PositionalBasis]] = {}
@@ -204,16 +204,14 @@ class PatchExtractor:
         bases: Sequence[PositionalBasis | None],
         rank: int,
     ) -> list[NDArray[np.float32]]:
-        """Remove position, and keep what is warned of as a note."""
+        """Remove position, and note where there are fewer directions than asked for."""
         result = []
         for values, basis in zip(rows, bases, strict=True):
             if basis is None:
                 result.append(values)
                 continue
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always", SpectrumExhaustedWarning)
-                result.append(basis.apply(values, rank))
-            self.notes.update(dict.fromkeys(str(warning.message) for warning in caught))
+            result.append(basis.apply(values, rank))
+            self.notes.update(dict.fromkeys(shortfall(basis.rank, rank)))
         return result
 
     def maps(self, image: NDArray[np.uint8], longest: int | None = None) -> dict[int, FeatureMap]:
@@ -362,6 +360,8 @@ class DepthSets(RunSets):
             "pairs": len(records),
             **by_bin(records, bins),
             "notes": [*dataset.notes, *patches.notes],
+            "paper_list": dataset.paper_list,
+            "differences": [*patches.other_weights, *patches.notes],
         }
 
 

@@ -112,7 +112,7 @@ def report_of(name: str, data: dict[str, Any]) -> ExperimentReport:
     module = experiment(name)
     about = ["The paper does not have this experiment."] if name in NOT_IN_PAPER else []
     if "differs_from_paper" in data:
-        about.append(protocol_sentence(data["differs_from_paper"]))
+        about.append(protocol_sentence(data["differs_from_paper"], data.get("assumed", ())))
     return ExperimentReport(
         name=name,
         title=module.QUESTION,

@@ -18,7 +18,7 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options
 from manymatch_lab.checks import count, suggest
 from manymatch_lab.evaluate.inputs import FileGraphs, GraphReader, open_datasets, open_graphs
-from manymatch_lab.evaluate.protocol import PAPER, differences
+from manymatch_lab.evaluate.protocol import PAPER, assumptions, differences
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, check_runs, run_set
 from manymatch_lab.evaluate.statistics import THRESHOLDS
 from manymatch_lab.flags import (
@@ -92,7 +92,7 @@ class RunSets:
             retry_errors=self.retry_errors,
         )
 
-    def run_folder(self, source: GraphReader) -> Path:
+    def run_folder(self, source: Any) -> Path:
         """Where the runs of a source are kept."""
         place = safe_name(source.representation), safe_name(source.name)
         return self.folder.joinpath("runs", *place)
@@ -205,6 +205,7 @@ class PoseSets(RunSets):
         differing = {"differs_from_paper": differences(recorded, complete=True)} if paper else {}
         return {
             **differing,
+            "assumed": assumptions(recorded),
             "settings": settings,
             "runs": runs,
             "notes": list(dict.fromkeys(note for one in self.sources for note in one.notes)),
@@ -260,7 +261,7 @@ def checked_names(given: Sequence[str], known: Sequence[str], name: str) -> list
     return list(dict.fromkeys(given))
 
 
-def not_run(source: GraphReader, reasons: Sequence[Reason], pairs: int) -> list[dict[str, Any]]:
+def not_run(source: Any, reasons: Sequence[Reason], pairs: int) -> list[dict[str, Any]]:
     """Record how many of the pairs of a set could not be run, and why; nothing if all could."""
     if not reasons:
         return []

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from manymatch.associate.candidates import Association
+from manymatch.matcher.config import MatcherConfig
 from manymatch_lab.commands import eval as eval_module
-from manymatch_lab.evaluate.protocol import PAPER
 from manymatch_lab.evaluate.run import PaperRun, RunResult
 from tests.support.command import one_sentence, run
 from tests.support.synthetic_trees import words
@@ -287,7 +287,7 @@ def opened_with(monkeypatch, *arguments):
 
 
 def test_protocol_paper_sets_everything(monkeypatch, tmp_path):
-    assert opened_with(monkeypatch, "--protocol", "paper") == PAPER.matcher()
+    assert opened_with(monkeypatch, "--protocol", "paper") == MatcherConfig.paper()
     config = opened_with(monkeypatch, "--protocol", "paper", "--preset", "classic", "--k", 3)
     assert (config.preset, config.method, config.sources[0].association.k) == (
         "classic",

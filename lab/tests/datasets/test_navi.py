@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import numpy as np
@@ -6,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manymatch_lab import datasets
+from manymatch_lab.datasets import loading
 from manymatch_lab.datasets.navi import quaternion_matrix
+from manymatch_lab.numbers import paper_numbers
 from tests.support.synthetic_trees import HEIGHT, WIDTH, make_navi, quaternion, rotation
 
 FIRST = "splits/navi/estimation/pairs_wildset_0-40.csv"
@@ -46,6 +49,21 @@ def test_pairs_of_three_bins(tree):
         assert pair.camera0.params == (70, 70, (WIDTH - 1) / 2, (HEIGHT - 1) / 2)
         assert (pair.camera0.width, pair.camera0.height) == (WIDTH, HEIGHT)
         assert pair.path0 == root / pair.name0
+
+
+def test_lists_of_the_paper_are_known_by_their_hashes(tree, monkeypatch):
+    root, _ = tree
+    dataset = datasets.load("navi-wild", root)
+    assert dataset.paper_list is False
+    assert "other lists than the paper's, by their SHA-256" in dataset.notes[0]
+    lists = sorted((root / "splits/navi/estimation").glob("pairs_wildset_*.csv"))
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in lists]
+    known = {**paper_numbers("lists"), "navi-wild": digests}
+    monkeypatch.setattr(loading, "paper_numbers", {"lists": known}.__getitem__)
+    assert datasets.load("navi-wild", root).paper_list is True
+    # The three lists of each set are different, and those of poses are not those of the diagnosis.
+    of_navi = [d for name, some in paper_numbers("lists").items() if "navi" in name for d in some]
+    assert len(set(of_navi)) == len(of_navi) == 9
 
 
 def test_depth_is_the_sphere_of_the_object_frame(tree):

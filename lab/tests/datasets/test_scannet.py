@@ -80,6 +80,7 @@ def test_the_published_list(tmp_path):
         np.testing.assert_array_equal(pair.t, numbers[18:].reshape(4, 4)[:3, 3])
     assert len({pair.scene for pair in dataset}) == 100
     assert "the paper's list" in dataset.notes[0]
+    assert dataset.paper_list is True
     assert dataset.notes[1] == "intrinsics of the colour camera"
 
 

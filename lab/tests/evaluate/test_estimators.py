@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from manymatch import Camera, Options, pose_error_deg
+from manymatch import Camera, Options, RelativePose, pose_error_deg
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 from manymatch_lab.evaluate.estimators import (
     BASELINES,
@@ -44,6 +44,21 @@ def test_a_missing_package_is_one_sentence(scene, name, monkeypatch):
     monkeypatch.setitem(sys.modules, MODULES[name], None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "manymatch\[baselines\]"'):
         BASELINES[name](scene.graph, scene.camera0, scene.camera1)
+
+
+def test_poselib_refines_with_a_cauchy_loss_as_wide_as_the_threshold(scene):
+    poselib = pytest.importorskip("poselib")
+    graph, cameras = scene.graph.up_to_rank(1), (scene.camera0, scene.camera1)
+    points = graph.points0[graph.edges[:, 0]], graph.points1[graph.edges[:, 1]]
+    ransac = {"max_epipolar_error": 2.0, "max_iterations": 2000, "seed": 4}
+    as_dicts = [camera.to_dict() for camera in cameras]
+    wide, _ = poselib.estimate_relative_pose(*points, *as_dicts, ransac, {"loss_scale": 2.0})
+    narrow, _ = poselib.estimate_relative_pose(*points, *as_dicts, ransac, {})
+    options = Options(threshold_px=2.0, max_iterations=2000, seed=4)
+    found = estimate_with_poselib(graph, *cameras, options).pose
+    assert found.R.tolist() == RelativePose(wide.R, wide.t).R.tolist()
+    half = estimate_with_poselib(graph, *cameras, options, cauchy_scale=0.5).pose
+    assert half.R.tolist() == RelativePose(narrow.R, narrow.t).R.tolist() != found.R.tolist()
 
 
 def test_wrong_arguments(scene):

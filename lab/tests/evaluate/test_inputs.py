@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from manymatch.associate.candidates import Association
+from manymatch.features.feature_config import FEATURE_PRESETS
+from manymatch.features.registry import find_model
+from manymatch.features.weights import sha256_of
 from manymatch.io.pairs import Pair
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.datasets.synthetic import EASY, make_scene
+from manymatch_lab.evaluate import inputs
 from manymatch_lab.evaluate.estimators import trial
 from manymatch_lab.evaluate.inputs import (
     NUM_SCENES,
@@ -18,8 +22,10 @@ from manymatch_lab.evaluate.inputs import (
     ImageGraphs,
     SyntheticGraphs,
     open_graphs,
+    other_weights,
 )
 from manymatch_lab.evaluate.posed_graph import read_posed_graph, write_posed_graph
+from manymatch_lab.evaluate.run import RunConfig, run_set
 from tests.support.synthetic_runs import SmallGraphs
 from tests.support.synthetic_trees import words, write_image
 from tests.support.synthetic_views import image_pair
@@ -174,3 +180,39 @@ def test_missing_truth_is_refused_before_networks_are_loaded(tmp_path, monkeypat
     monkeypatch.setattr("manymatch_lab.evaluate.inputs.Matcher", None)
     with pytest.raises(ValueError, match="set must have the true pose of every pair"):
         open_graphs([str(tmp_path)], ["classic"])
+
+
+def test_file_of_dinov3_that_is_not_metas_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
+    assert other_weights("dinov3-vitl16", None) == []
+    file = tmp_path / "dinov3-vitl16.safetensors"
+    file.write_bytes(b"hub")
+    model = find_model("dinov3-vitl16")
+    wanted = [f"weights {file.name} instead of {model.published}"]
+    assert other_weights("dinov3-vitl16", None) == wanted
+    assert other_weights("dinov3-vitl16", str(file)) == wanted
+    # The same content is the same file, whatever its name.
+    digests = {model.published: sha256_of(file)}
+    monkeypatch.setattr(inputs, "find_model", lambda _: dataclasses.replace(model, sha256=digests))
+    assert other_weights("dinov3-vitl16", None) == []
+    assert other_weights("dinov3-vitl16", "random") == []
+    # Both files of DINOv2 give the same features.
+    assert other_weights("dinov2-vitl14-reg", str(file)) == []
+
+
+def test_directions_that_were_removed_reach_the_list_of_differences(tmp_path):
+    class Debiased(SmallGraphs):
+        def __getitem__(self, index):
+            return dataclasses.replace(super().__getitem__(index), debiased=96 + index)
+
+        @property
+        def identity(self):
+            features = FEATURE_PRESETS["dinov3"].to_dict()
+            own = {"preset": "dinov3", "features": features, "operator": "mutual"}
+            return {**super().identity, **own}
+
+    config = RunConfig("hcm", Association.paper(), Options(max_iterations=1000), 1)
+    result = run_set(Debiased(2), {"a": config}, tmp_path)["a"]
+    assert [row["debiased"] for row in result.rows()] == [96, 97]
+    text = "96 directions of position removed instead of 200"
+    assert text in result.summary()["differs_from_paper"]

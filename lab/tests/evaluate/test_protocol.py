@@ -5,7 +5,14 @@ import dataclasses
 import pytest
 
 from manymatch.features.feature_config import FEATURE_PRESETS
-from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences, protocol_sentence
+from manymatch.matcher.config import MatcherConfig
+from manymatch_lab.evaluate.protocol import (
+    PAPER,
+    RecordedRun,
+    assumptions,
+    differences,
+    protocol_sentence,
+)
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, run_set
 from tests.support.synthetic_runs import SmallGraphs
 
@@ -27,7 +34,7 @@ def recorded(name="scannet1500", pairs=1_500, preset="dinov3", config=None, pape
 
 
 def test_the_numbers_are_those_of_the_paper():
-    config = PAPER.matcher()
+    config = MatcherConfig.paper()
     features, association = config.sources[0].features, config.sources[0].association
     options = config.options
     assert (config.preset, config.method, PAPER.seeds) == ("dinov3", "hcm-mcm", 5)
@@ -58,6 +65,32 @@ def test_the_paper_itself_does_not_differ():
     assert differences(runs, complete=True) == []
     assert differences(runs[:1]) == []
     assert protocol_sentence([]) == "This is the paper's protocol."
+
+
+def test_it_is_called_the_papers_only_where_that_is_known():
+    known = recorded(paper_list=True)
+    assert (differences([known]), assumptions([known])) == ([], [])
+    # 1,500 pairs of another list.
+    other = recorded(paper_list=False)
+    assert differences([other]) == ["another list of pairs of scannet1500 than the paper's"]
+    unknown = recorded("metu-cc", 1_382)
+    assert differences([unknown]) == []
+    assumed = assumptions([unknown])
+    assert assumed == ["the pairs of metu-cc are the published ones"]
+    assert protocol_sentence([], assumed) == (
+        "No difference from the paper's protocol is known. Assumed: the pairs of metu-cc are the "
+        "published ones."
+    )
+    system = recorded(paper_list=True, assumed=["XoFTR gets images at working size"])
+    assert assumptions([system]) == ["XoFTR gets images at working size"]
+
+
+def test_directions_and_weights_that_differ_are_named():
+    fewer = dataclasses.replace(recorded(paper_list=True), debiased=96)
+    assert differences([fewer]) == ["96 directions of position removed instead of 200"]
+    file = "weights model.safetensors instead of dinov3_vitl16_pretrain_lvd1689m-8aa4cbdd.pth"
+    assert differences([recorded(other_weights=[file])]) == [file]
+    assert differences([recorded(features={"sampling": "paper"})]) == []
 
 
 @pytest.mark.parametrize(

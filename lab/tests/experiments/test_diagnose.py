@@ -112,6 +112,11 @@ def test_differences_from_the_paper() -> None:
     papers = [{"set": "navi-wild-diagnostic", "pairs": 1_500}]
     usual = (diagnose.PAPER_BINS, (1.0, 2.0, 5.0), PatchSettings())
     assert diagnose.dense_differences(papers, *usual) == []
+    other = [{**papers[0], "paper_list": False, "differences": ["debias 9 removed 2 directions."]}]
+    assert diagnose.dense_differences(other, *usual) == [
+        "another list of pairs of navi-wild-diagnostic than the paper's",
+        "debias 9 removed 2 directions",
+    ]
     assert diagnose.dense_differences(papers, *usual[:2], PatchSettings(device="cpu")) == []
     other = [{"set": "street", "pairs": 6}, {"set": "navi-wild-diagnostic", "pairs": 20}]
     assert diagnose.dense_differences(

@@ -1,22 +1,51 @@
 """Q2: four estimators on the same graphs, their differences and their times."""
 
+import numpy as np
 import pytest
 
 from manymatch.associate.candidates import Association
 from manymatch.options import Options
 from manymatch_lab.experiments import q2_scores as q2
-from manymatch_lab.experiments.q2_scores import best_cells, complementarity, mean_times
+from manymatch_lab.experiments.q2_scores import complementarity, mean_times
+from manymatch_lab.numbers import paper_numbers
+from manymatch_lab.pose_runs import PoseSets
 from tests.support.synthetic_runs import SmallGraphs
 from tests.support.synthetic_spreads import spread, synthetic_result
 
 NAMES = ("cm", "hcm", "mcm", "hcm-mcm")
 
 
-def test_complementarity_and_best_by_hand():
+def test_complementarity_by_hand():
     aucs = ([50, 60, 70], [40, 50, 60], [45, 55, 65], [51, 59, 66])
     auc = {name: spread([values]) for name, values in zip(NAMES, aucs, strict=True)}
     assert complementarity({"auc": auc}) == pytest.approx([6.0, 4.0, 1.0])
-    assert best_cells(auc) == ["hcm-mcm", "cm", "cm"]
+
+
+def small_run(tmp_path):
+    sets = PoseSets([SmallGraphs(3)], tmp_path, workers=1)
+    options = Options(min_iterations=50, max_iterations=100)
+    return q2.run(sets, seeds=2, gms=False, timed_pairs=2, options=options)
+
+
+def test_table_has_the_form_of_the_paper_and_the_time_of_complete_evaluations(tmp_path):
+    data = small_run(tmp_path)
+    auc, _, runtime = q2.tables(data)
+    (title,) = [entry["title"] for entry in data["runs"][0]["sets"]]
+    assert auc.header == ["Configuration", title, "Average"]
+    rows = [[cell.text for cell in row] for row in auc.cells()]
+    assert [row[0] for row in rows] == [
+        label for name in q2.TITLES.values() for label in (name, "  paper")
+    ]
+    means = data["runs"][0]["sets"][0]["auc"]["hcm-mcm"]["mean"]
+    assert rows[6][1] == " / ".join(f"{value:.1f}" for value in means)
+    known = paper_numbers("q2_auc")["auc"]["hcm-mcm"].values()
+    assert rows[7][2].startswith(f"{np.mean([values[0] for values in known]):.1f} / ")
+    for text, form in ((auc.markdown(), "**"), (auc.latex(), r"\textbf"), (auc.html(), "<b>")):
+        assert form in text
+    us = data["runs"][0]["sets"][0]["us"]
+    cells = [cell.text for cell in runtime.cells()[0]]
+    assert cells[2:4] == [f"{us['complete hcm']:.2f}", f"{us['complete mcm']:.2f}"]
+    assert cells[5] == f"{us['hcm']:.2f} / {us['mcm']:.2f}"
 
 
 def test_measured_from_runs():

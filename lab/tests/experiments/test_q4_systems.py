@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from manymatch.associate.candidates import Association
+from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
 from manymatch_lab.command import app
 from manymatch_lab.engine import report_of
 from manymatch_lab.evaluate.estimators import baseline_version
+from manymatch_lab.evaluate.inputs import ImageGraphs
 from manymatch_lab.experiments import q4_systems as q4
+from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.systems import System, load_system
+from manymatch_lab.systems.base import SystemGraphs
 from tests.support.oracle_system import TrueMatches, views_of, write_views
 
 QUICK = Options(min_iterations=50, max_iterations=500)
@@ -44,7 +52,7 @@ def views(folder):
 
 def run(dataset, place, oracle, limit=None):
     compared = [load_system("sift-mnn", offline=True), Absent(), oracle]
-    systems = q4.Systems(compared, [Matcher("classic")])
+    systems = q4.Systems(compared, [MatcherConfig.of("classic")])
     sets = q4.ImageSets([dataset], place, limit=limit, workers=1)
     return q4.run(sets, systems, seeds=2, options=QUICK)
 
@@ -61,11 +69,18 @@ def test_rows_say_the_numbers_or_what_is_missing(views, tmp_path):
     assert min(oracle["sets"]["synthetic-views"]["auc"]["mean"]) > 98.0
     for row in (sift, oracle, ours):
         assert row["sets"]["synthetic-views"]["pairs"] == 2
-    report = report_of("q4", data)
-    by_set = report.tables[2].cells()
+    table = report_of("q4", data).tables[0]
+    assert table.header == ["Method", "Synthetic views", "Average"]
+    by_title = {row[0].text: row[1] for row in table.cells()}
     # The specialist is best and yet not ranked.
-    assert [cell.bold for cell in by_set[1][1:4]] == [False] * 3
-    assert all(by_set[0][i].bold or by_set[2][i].bold for i in (1, 2, 3))
+    assert not any(part.bold for part in by_title["True matches†"].parts)
+    rivals = by_title["SIFT + MNN"].parts, by_title["Ours (classic)"].parts
+    assert all(a.bold or b.bold for a, b in zip(*rivals, strict=True))
+    assert by_title["Absent"].text == "not run: Absent needs something: pip install something"
+    assert "Absent is not run: Absent needs something: pip install something." in table.notes
+    # What the paper has and what it does not have is said.
+    assert any(text.startswith("also SIFT + MNN") for text in data["differs_from_paper"])
+    assert any("seeds" in text for text in data["assumed"])
 
 
 class Broken(Absent):
@@ -81,14 +96,16 @@ class Broken(Absent):
 def test_a_system_that_cannot_be_loaded_is_a_row(views, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.delenv("MANYMATCH_WEIGHTS", raising=False)
-    without = Matcher("superpoint", device="cpu", offline=True)
-    data = q4.run(q4.ImageSets([views], tmp_path), q4.Systems([Broken()], [without]), seeds=1)
+    where = {"device": "cpu", "offline": True}
+    compared = q4.Systems([Broken()], [MatcherConfig.of("superpoint")], where)
+    data = q4.run(q4.ImageSets([views], tmp_path), compared, seeds=1)
     assert data["rows"][0]["missing"] == "Broken cannot be loaded: no such kernel"
     assert "weights of 'superpoint' must be here" in data["rows"][1]["missing"]
     assert not (tmp_path / "runs").exists()
     report = report_of("q4", data)
-    assert len(report.tables[1].rows) == 2
-    assert report.tables[2].rows == []
+    ours = [row for row in report.tables[0].cells() if not row[0].dim]
+    assert [row[1].text[:8] for row in ours] == ["not run:"] * 2
+    assert report.tables[1].rows == []
     report.write(tmp_path)
 
 
@@ -141,13 +158,11 @@ def test_results_of_another_environment_stay_in_the_table(views, tmp_path):
     report = report_of("q4", data)
     python = recorded["python"]
     note = f"[1] Computed earlier, 2026-01-02 03:04 UTC, with Else, Python {python}, truth 7.0."
-    for table in (report.tables[0], report.tables[2]):
-        assert note in table.notes
+    assert note in report.tables[0].notes
+    for table in report.tables:
         titles = [row[0].text for row in table.cells()]
         assert "True matches† [1]" in titles
         assert "SIFT + MNN" in titles
-    # The absent system is still listed, the one with results is not.
-    assert [row[0] for row in report.tables[1].rows] == ["Absent"]
     report.write(tmp_path)
     assert (tmp_path / "q4.tex").read_bytes().isascii()
 
@@ -184,9 +199,90 @@ def test_results_of_other_versions_stay_and_other_weights_are_refused(views, tmp
     assert system.calls == 0
 
 
-def test_ranking_is_by_value_and_skips_specialists():
-    assert q4.ranked([3.0, None, 5.0, 5.0, 1.0]) == [2, None, 1, 1, 3]
-    assert q4.ranked([]) == []
+def test_a_folder_of_other_settings_is_refused_by_their_name(views, tmp_path):
+    run(views, tmp_path, TrueMatches(views))
+    sets = q4.ImageSets([views], tmp_path, workers=1)
+    system = TrueMatches(views)
+    with pytest.raises(ValueError, match=r"out must be .*config\.seeds was 2 and is 1 now"):
+        q4.run(sets, q4.Systems([system], []), seeds=1, options=QUICK)
+    assert system.calls == 0
+
+
+class Many(TrueMatches):
+    """Every true match many times: more than the paper's cap."""
+
+    name, title, specialist = "many", "Many", False
+
+    def _match(self, image0, image1):
+        points0, points1, scores = super()._match(image0, image1)
+        return [np.tile(one, (40, 1)[: np.ndim(one)]) for one in (points0, points1, scores)]
+
+
+def test_the_best_1024_matches_count_and_all_are_a_second_row(views, tmp_path):
+    sets = q4.ImageSets([views], tmp_path, workers=1)
+    data = q4.run(sets, q4.Systems([Many(views), TrueMatches(views)], []), seeds=1, options=QUICK)
+    capped, whole, few = data["rows"]
+    assert [row["capped"] for row in data["rows"]] == [True, False, True]
+    assert capped["sets"]["synthetic-views"]["most_matches"] == 1024
+    assert whole["sets"]["synthetic-views"]["most_matches"] > 1024
+    assert few["name"] == "true-matches"
+    table = report_of("q4", data).tables[0]
+    titles = [row[0].text for row in table.cells() if not row[0].dim]
+    assert titles == ["Many", "Many‡", "True matches†"]
+    assert any("‡ all matches instead of the best 1,024" in note for note in table.notes)
+
+
+def test_systems_of_the_paper_and_their_unknown_inputs():
+    chosen = q4.Systems.from_flags(systems="paper").systems
+    titles = paper_numbers("q4")["titles"]
+    assert [system.paper for system in chosen] == [key for key in titles if key != "ours"]
+    assert {system.name for system in chosen if system.assumed} == {
+        "efficient-loftr", "mast3r", "xoftr"
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="systems must be one of 'paper', 'all', got 'papers'"):
+        q4.Systems.from_flags(systems="papers")
+
+
+def test_mutual_neighbours_are_the_rank_one_pipeline_of_q3(views, tmp_path):
+    system = SystemGraphs(views, load_system("sift-mnn"), tmp_path)
+    config = MatcherConfig.of("classic", resize="paper")
+    ours = ImageGraphs(views, Matcher(config))
+    ends = []
+    for source in (system, ours):
+        posed = source[0]
+        graph = Association.rank_one(1024).apply(posed.graph, **posed.sizes)
+        both = graph.points0[graph.edges[:, 0]], graph.points1[graph.edges[:, 1]]
+        ends.append(np.column_stack(both))
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-9)
+
+
+def test_lightglue_has_its_published_defaults(monkeypatch):
+    network = {}
+    monkeypatch.setattr(
+        "kornia.feature.LightGlue", lambda *_, **given: network.update(given) or "network"
+    )
+    monkeypatch.setattr("manymatch.features.matchers.lightglue.fill", lambda module, *_: module)
+    matcher = load_system("superpoint-lightglue").matcher
+    assert matcher.build("file", matcher.model) == "network"
+    assert (network["depth_confidence"], network["width_confidence"]) == (0.95, 0.99)
+
+
+def test_without_torch_kept_results_and_other_rows_stay(folder, tmp_path):
+    arguments = ["q4", str(folder), "--system", "sift-mnn", "--preset", "classic", "--seeds", "1"]
+    arguments += ["--max-iterations", "200", "--out", str(tmp_path), "--json", "--offline"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from manymatch_lab.command import app\n"
+        f"app({[*arguments, '--system', 'superpoint-lightglue', '--preset', 'dinov3']!r})"
+    )
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    rows = json.loads(done.stdout)["rows"]
+    assert [bool(row["sets"]) for row in rows] == [True, False, True, False]
+    assert "torch" in rows[1]["missing"]
+    assert "torch" in rows[3]["missing"]
 
 
 def test_command_lists_missing_systems_and_sets(folder, tmp_path):

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from manymatch.associate.candidates import Association
 from manymatch_lab import datasets
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.systems import SYSTEMS, Correspondences, System, load_system
@@ -43,8 +44,6 @@ def test_correspondences_come_best_first_and_never_change():
     found = Correspondences([[1, 2], [3, 4], [5, 6]], np.eye(3, 2), [0.2, 0.9, 0.2])
     assert found.points0.tolist() == [[3, 4], [1, 2], [5, 6]]
     assert found.scores.tolist() == [0.9, 0.2, 0.2]
-    assert len(found.head(2)) == 2
-    assert len(found.head(None)) == 3
     with pytest.raises(ValueError, match="read-only"):
         found.points0[0] = 0.0
 
@@ -159,17 +158,15 @@ def test_kept_correspondences_serve_other_seeds(views, tmp_path):
     assert different.folder != other.folder
 
 
-def test_the_best_matches_reach_the_estimator(views, tmp_path, monkeypatch):
-    oracle = TrueMatches(views)
-    whole = SystemGraphs(views, oracle, tmp_path)[0].graph
-    monkeypatch.setattr(oracle, "keep", 7, raising=False)
-    cut = SystemGraphs(views, oracle, tmp_path / "cut")
-    oracle.pairs = iter(views.pairs)
-    graph = cut[0].graph
-    assert len(graph) == 7
-    np.testing.assert_array_equal(graph.points0, whole.points0[:7])
-    assert graph.rank.tolist() == [1] * 7
-    assert graph.edges.tolist() == [[i, i] for i in range(7)]
+def test_all_matches_are_edges_of_rank_one_best_first(views, tmp_path):
+    posed = SystemGraphs(views, TrueMatches(views), tmp_path)[0]
+    count = len(posed.graph)
+    assert posed.graph.rank.tolist() == [1] * count
+    assert posed.graph.edges.tolist() == [[i, i] for i in range(count)]
+    assert (np.diff(posed.graph.similarity) <= 0).all()
+    # The configuration of a run decides how many of the best reach the estimator.
+    cut = Association.rank_one(7).apply(posed.graph, **posed.sizes)
+    np.testing.assert_array_equal(cut.points0[cut.edges[:, 0]], posed.graph.points0[:7])
 
 
 def test_the_threshold_is_at_working_size(folder, views, tmp_path):

@@ -14,10 +14,11 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch._validate import suggest
+from manymatch._validate import choice, suggest
 from manymatch.associate.candidates import Association
 from manymatch.cli import console
 from manymatch.features.feature_config import FeatureConfig
+from manymatch.io.remote import RemotePath
 from manymatch.matcher.config import PRESETS, MatcherConfig
 from manymatch.options import Options
 
@@ -55,6 +56,17 @@ _Set = Annotated[
         metavar="NAME=VALUE",
         help="Any other setting by its name in the configuration file, such as nms_radius=4 or "
         "keep=none. Repeatable. --set help lists all.",
+        **_panel,
+    ),
+]
+PROTOCOLS = ("paper",)
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        metavar="paper",
+        help="paper: the paper's method, apart from settings that are given: DINOv3 features, 5 "
+        "mutual candidates, 2048 and 1024 edges before and after the motion filter, method "
+        "hcm-mcm, 1 px, 1,000 to 100,000 iterations.",
         **_panel,
     ),
 ]
@@ -156,6 +168,19 @@ def setting_flags(
         return run
 
     return decorate
+
+
+def protocol_config(protocol: str | None, settings: dict[str, Any]) -> MatcherConfig:
+    """Return the configuration of a command: the protocol, if one is named, and what was given."""
+    if protocol is None:
+        return MatcherConfig.of(**settings)
+    choice(protocol, "--protocol", PROTOCOLS)
+    given = settings.get("preset")
+    # A file of all settings has no place beside a protocol.
+    if isinstance(given, Path | RemotePath):
+        both = f"{protocol!r} and {str(given)!r}"
+        raise ValueError(f"--protocol and --config must not be given together, got {both}")  # noqa: TRY004
+    return MatcherConfig.paper(**settings)
 
 
 def _flag(field: dataclasses.Field[Any]) -> Any:

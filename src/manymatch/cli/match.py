@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from manymatch.cli import console, flags
-from manymatch.estimate.words import COMPARISON_HEADINGS, comparison_rows
+from manymatch.estimate.words import COMPARISON_HEADINGS, METHOD_TITLES, comparison_rows
 from manymatch.io.files import name_end, output_folder
 from manymatch.matcher.match_result import FORMATS, MatchResult, check_formats, earlier_result
 from manymatch.matcher.matcher import Matcher, image_names
@@ -51,6 +51,7 @@ def run(
             help=f"Matches as {', '.join(FORMATS)}, by default npz; several by commas or repeated.",
         ),
     ] = None,
+    protocol: flags.Protocol = None,
     picture: Annotated[bool, "Write matches.png."] = True,
     report: Annotated[bool, "Write report.html."] = True,
     as_json: console.Json = False,
@@ -69,7 +70,7 @@ def run(
     folder = output_folder(out or pair_folder(image0, image1), "--out")
     console.check_images(image0=image0, image1=image1)
     earlier = earlier_result(folder)[0]
-    matcher = Matcher(**settings, **runtime)
+    matcher = Matcher(flags.protocol_config(protocol, settings), **runtime)
     with console.working("Matching", quiet=as_json):
         result = matcher.match(image0, image1, camera0, camera1, images_folder=images, **passed)
 
@@ -110,6 +111,7 @@ def _print(result: MatchResult) -> None:
     console.print_plain(f"{result}\n")
     rows = {
         "features": f"{result.config.title} ({result.config.preset})",
+        "method": METHOD_TITLES[result.config.method],
         "candidates": f"{result.counts['associated']:,} found, {result.graph.num_edges:,} kept",
         "samples": f"{result.estimate.iterations:,}",
         "seconds": ", ".join(f"{stage} {value:.2f}" for stage, value in result.timing.items()),

@@ -145,10 +145,15 @@ def _print_commands(title: str, records: Iterable[_Record]) -> None:
     commands = {}
     for record in records:
         for command in record["commands"]:
-            commands[command] = None if command == _INSTALL else record["gate"]
+            commands[command] = {} if command == _INSTALL else record
     if commands:
         console.print_plain(f"\n{title}")
-    for command, gate in commands.items():
-        if gate:
+    for command, record in commands.items():
+        if page := record.get("checkpoint_page"):
+            why = f"best {record['published']}, as {record['checkpoint_why']}: ask for"
+            console.print_plain(f"  # {why}")
+            console.print_plain(f"  # it at {page} and put it into the folder $MANYMATCH_WEIGHTS")
+            console.print_plain("  # otherwise the hub's file:")
+        if gate := record.get("gate"):
             console.print_plain(f"  # first accept the licence at {gate}")
         console.print_plain(f"  {command}")

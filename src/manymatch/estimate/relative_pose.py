@@ -109,6 +109,8 @@ def estimate_relative_pose(
         select with matching cardinality maximization (MCM; Algorithm 1 of the paper), for filtered
         graphs, as ``candidates(..., method="hcm-mcm")`` makes them. "hcm", "mcm": a single
         mechanism (Algorithm 3). "cm": edges as independent correspondences, for comparison.
+        "hcm" and "hcm-mcm" take the prior of a graph, if it has one, as the probabilities p_ij of
+        the paper, and assign them by degrees otherwise.
     options : Options, optional
         Threshold, budget, seed and the rest; the defaults are the paper's.
     proposals : (E,) bool array, optional
@@ -170,7 +172,8 @@ def score_pose(
     if not isinstance(pose, RelativePose):
         raise refusal("pose", "a RelativePose", pose)
     hcm, cardinality, inliers, _ = _core.score(
-        pair.x0, pair.x1, pair.edges, pair.eps, checked.q, checked.delta, pose.R, pose.t
+        *(pair.x0, pair.x1, pair.edges, pair.eps, checked.q, checked.delta, pose.R, pose.t),
+        belief=pair.graph.prior if pair.graph.source is None else None,
     )
     return Score(hcm, cardinality, int(inliers.sum()), read_only(inliers))
 
@@ -180,7 +183,9 @@ def scorer_times(
 ) -> dict[str, float] | None:
     """Seconds of an HCM ("hcm") and of an MCM ("mcm") evaluation of a sampled pose, on one thread.
 
-    Poses are scored as in the search, with early rejection. None if the graph gives no pose.
+    These are of a search, which screens poses in single precision. "complete hcm" and "complete
+    mcm" are of all residuals and depths in double precision and the exact score. None if the graph
+    gives no pose.
     """
     pair = prepare(graph.compact()[0], camera0, camera1, options)
     rows = _core.sample(pair.edges, None, 0, _SAMPLES, uniform_edges=False)
@@ -194,13 +199,16 @@ def scorer_times(
         return None
     fixed = (pair.x0, pair.x1, pair.edges, pair.eps, pair.options.q, pair.options.delta)
 
-    def seconds(count: int, mechanism: str) -> float:
+    def seconds(count: int, name: str) -> float:
         """Least time of a few rounds, with the preparation."""
-        call = functools.partial(_core.screened_scores, *fixed, R[:count], t[:count], mechanism)
+        complete, _, mechanism = name.rpartition(" ")
+        some = R[:count], t[:count], mechanism, bool(complete)
+        call = functools.partial(_core.screened_scores, *fixed, *some)
         return min(timeit.repeat(call, number=1, repeat=_REPEATS))
 
     return {
-        name: max(seconds(len(R), name) - seconds(0, name), 0.0) / len(R) for name in ("hcm", "mcm")
+        name: max(seconds(len(R), name) - seconds(0, name), 0.0) / len(R)
+        for name in ("hcm", "mcm", "complete hcm", "complete mcm")
     }
 
 

@@ -36,6 +36,14 @@ _SHORTCOMINGS = {
     "degenerate": "The pose is not fully determined.",
     "planar": "The images match, but what they show is flat.",
 }
+#: Methods of an estimator by name, as a command shows them.
+METHOD_TITLES = {
+    "auto": "auto, two stages with rank and motion as evidence for every candidate",
+    "hcm-mcm": "hcm-mcm, the paper's two-stage estimator",
+    "hcm": "hcm, harmonic consensus maximization",
+    "mcm": "mcm, matching cardinality maximization",
+    "cm": "cm, consensus of independent correspondences",
+}
 #: Headings of `comparison_rows`; the last one only where the true pose is known.
 COMPARISON_HEADINGS = ("system", "candidates", "inliers", "matches", "rotation °", "pose error °")
 

@@ -8,7 +8,6 @@ the same layer and input size.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -29,10 +28,6 @@ PROBES = ("black", "grey", "noise")
 _ROUNDING = 32 * float(np.finfo(np.float32).eps)
 # A descriptor of length one that is shorter than this afterwards lay in the subspace.
 _NOTHING = 1e-6
-
-
-class SpectrumExhaustedWarning(UserWarning):
-    """More directions were asked for than those in which position shows."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,7 +77,7 @@ class PositionalBasis:
 
         The mean of the probe is not subtracted. The result is float32 of length one; a descriptor
         of zeros stays, and one that lies in the subspace becomes zeros. Rank 0 only normalises, and
-        a rank beyond `self.rank` uses all directions, with a `SpectrumExhaustedWarning`.
+        a rank beyond `self.rank` uses all directions, see `shortfall`.
         """
         want = f"an (N, {self.dim}) array of descriptors"
         checked = float_array(descriptors, "descriptors", want, (None, self.dim))
@@ -103,13 +98,16 @@ class PositionalBasis:
         if number > limit:
             what = "descriptor length" if limit == self.dim else "number of cells"
             raise ValueError(f"debias must be at most the {what}, {limit}, got {number}")
-        if number > self.rank:
-            warnings.warn(
-                f"debias {number} asks for more directions than the {self.rank} in which position "
-                "shows on this grid; those are removed.",
-                SpectrumExhaustedWarning,
-                stacklevel=3,
-            )
+
+
+def shortfall(removed: int, wanted: int) -> list[str]:
+    """Say in one sentence that fewer directions were removed than asked for; nothing if not."""
+    if removed >= wanted:
+        return []
+    return [
+        f"debias {wanted} removed {removed} directions: position shows in no more above the "
+        "rounding of the network."
+    ]
 
 
 def probe_image(probe: object, size: tuple[int, int]) -> NDArray[np.uint8]:

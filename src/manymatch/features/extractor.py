@@ -62,6 +62,8 @@ class Features:
         those of the image as it is.
     image : (H, W, 3) uint8 ndarray or None
         The resized and turned image, for matchers that take images; there are no keypoints then.
+    debiased : int
+        Directions of position that were removed: as many as asked for, or all that there are.
     """
 
     points: FloatArray
@@ -74,6 +76,7 @@ class Features:
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     turns: int = 0
     image: NDArray[np.uint8] | None = None
+    debiased: int = 0
 
     def __len__(self) -> int:
         return len(self.points)
@@ -257,7 +260,8 @@ class Extractor:
         if self.cache is not None and kept is None:
             self.cache.write(key, arrays)
         sizes = {name: tuple(arrays[name].tolist()) for name in ("size", "working")}
-        return Features(**arrays | sizes, provenance=key)
+        debiased = int(arrays.get("debiased", 0))
+        return Features(**arrays | sizes | {"debiased": debiased}, provenance=key)
 
     def _compute(self, image: _Given, config: FeatureConfig) -> dict[str, Any]:
         """Compute the arrays of features, as a cache keeps them."""
@@ -266,28 +270,37 @@ class Extractor:
             found = self.detector.detect(resize_image(image.array, frame))
             points = frame.to_original(found.points)
             image.detections[kind] = dataclasses.replace(found, points=points)
-        keypoints = image.detections[kind]
+        keypoints, debiased = image.detections[kind], 0
         if self.backbone is not None:
-            keypoints = self._describe(keypoints, image, config, self.backbone)
+            keypoints, debiased = self._describe(keypoints, image, config, self.backbone)
         arrays = {name: getattr(keypoints, name) for name in _ARRAYS}
         sizes = {"size": np.array(image.size), "working": np.array(frame.content)}
+        sizes["debiased"] = np.array(debiased)
         return sizes | {name: array for name, array in arrays.items() if array is not None}
 
     def _describe(
         self, keypoints: Keypoints, image: _Given, config: FeatureConfig, backbone: Backbone
-    ) -> Keypoints:
-        """Sample the map of an image at the keypoints that lie on it."""
+    ) -> tuple[Keypoints, int]:
+        """Sample the map of an image at the keypoints that lie on it.
+
+        Also returns how many directions of position were removed.
+        """
         layer = config.layer or backbone.num_layers
         has_budget = backbone.resize.patches is not None
         resize = Resize.budget(config.patches) if has_budget else config.resizing
         how: dict[str, Any] = {"resize": resize, "precision": config.precision}
         dense = dense_maps([image.array], backbone, [layer], norm=config.norm, **how)[0][layer]
-        kept = keypoints.take(dense.inside(keypoints.points))
-        sampled = dense.sample(kept.points)
-        if config.debias:
-            basis = self._basis(backbone, layer, config, dense)
-            return Keypoints(kept.points, kept.scores, basis.apply(sampled, config.debias))
-        return Keypoints(kept.points, kept.scores, unit_rows(sampled))
+        places = keypoints.points
+        if config.sampling == "paper" and not has_budget:
+            # Half a pixel of the resized image to the upper left, in pixels of the user's image.
+            places = places - 0.5 / config.resizing.plan(image.size).scale
+        inside = dense.inside(places)
+        kept, sampled = keypoints.take(inside), dense.sample(places[inside])
+        if not config.debias:
+            return Keypoints(kept.points, kept.scores, unit_rows(sampled)), 0
+        basis = self._basis(backbone, layer, config, dense)
+        rows = basis.apply(sampled, config.debias)
+        return Keypoints(kept.points, kept.scores, rows), min(config.debias, basis.rank)
 
     def _basis(
         self, backbone: Backbone, layer: int, config: FeatureConfig, dense: FeatureMap

@@ -14,6 +14,8 @@ from manymatch.options import settings
 
 #: Descriptor name for "the detector's own".
 NATIVE = "native"
+#: Where dense maps are sampled.
+SAMPLINGS = ("centre", "paper")
 #: Detector name of a source whose matcher takes images: there is nothing to detect.
 NO_DETECTOR = "images"
 
@@ -26,6 +28,8 @@ CHOSEN_FOR = {
     "detector": ("nms_radius", "threshold", "detector_weights"),
     "descriptor": ("layer", "debias", "weights"),
 }
+#: Further ones that need a backbone.
+OF_BACKBONES = ("precision", "sampling")
 # Whole numbers with their smallest value.
 _INTEGERS = {"max_keypoints": 1, "border": 0, "debias": 0, "nms_radius": 0, "layer": 1}
 
@@ -81,6 +85,12 @@ class FeatureConfig:
         "Precision of the backbone's products; everything else is float32.",
         choices=PRECISIONS,
     )
+    sampling: str = setting(
+        "centre",
+        "Where the backbone's map is sampled: at the centre of a keypoint's pixel, or half a pixel "
+        "to the upper left of it as in the paper's code.",
+        choices=SAMPLINGS,
+    )
 
     def __post_init__(self) -> None:
         for name in ("detector", "descriptor", "probe"):
@@ -101,7 +111,8 @@ class FeatureConfig:
         flag(self.enlarge, "enlarge")
         choice(self.resize, "resize", RULES)
         choice(self.precision, "precision", PRECISIONS)
-        for name in ("layer", "debias", "precision"):
+        choice(self.sampling, "sampling", SAMPLINGS)
+        for name in ("layer", "debias", *OF_BACKBONES):
             value = getattr(self, name)
             if self.descriptor == NATIVE and value != getattr(FeatureConfig, name):
                 raise ValueError(

@@ -62,6 +62,9 @@ class Model:
     #: Name of the file that the authors publish beside the hub's, which is read too, and its
     #: address. It is downloaded when the weights are neither on the hub nor in a package.
     checkpoint: str | None = None
+    #: Where that file is asked for, and why it is better than the hub's, if it is.
+    checkpoint_page: str | None = None
+    checkpoint_why: str = ""
     url: str | None = None
     #: Commit of the hub's repository that is downloaded; None takes the newest.
     revision: str | None = None

@@ -18,6 +18,7 @@ from manymatch.features.feature_config import (
     FEATURE_PRESETS,
     NATIVE,
     NO_DETECTOR,
+    OF_BACKBONES,
     FeatureConfig,
 )
 from manymatch.features.matchers import FunctionMatcher, PairMatcher
@@ -146,7 +147,7 @@ class SourceConfig:
                 continue
             lost = [
                 name
-                for name in (*names, *(["precision"] if features[part] == NATIVE else []))
+                for name in (*names, *(OF_BACKBONES if features[part] == NATIVE else ()))
                 if name not in features and getattr(old, name) != getattr(defaults, name)
             ]
             if lost:
@@ -261,6 +262,21 @@ class MatcherConfig:
     def for_method(self) -> tuple[Association, ...]:
         """Return the association of every source, completed by what the method decides."""
         return tuple(source.association.for_method(self.method) for source in self.sources)
+
+    @classmethod
+    def paper(
+        cls, preset: object = None, *, sources: Iterable[object] | None = None, **changes: Any
+    ) -> MatcherConfig:
+        """Return the paper's practical configuration with parts of it changed, as `of` does.
+
+        It has DINOv3 features, five mutual candidates with caps and motion filter, and the
+        two-stage estimator with the default options, which are the paper's. A preset or sources
+        that are named replace the features and matchers only.
+        """
+        named = "dinov3" if preset is None and sources is None else preset
+        paper: dict[str, Any] = {"method": "hcm-mcm", "options": Options()}
+        own = cls.of(named, sources=sources, **paper, **Association.paper().to_dict())
+        return cls.of(own, **changes)
 
     @classmethod
     def of(

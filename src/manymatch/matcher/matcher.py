@@ -15,6 +15,7 @@ from manymatch.associate.candidates import Association, Candidates, candidates
 from manymatch.associate.merge import merge_graphs
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.relative_pose import RelativePoseEstimate, estimate_relative_pose
+from manymatch.features.debias import shortfall
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Extractor, Features, extract_all, make_extractors
 from manymatch.features.matchers import PairMatcher, matcher_graph
@@ -307,7 +308,11 @@ class Matcher:
             size0=features0.size,
             size1=features1.size,
             config=config,
-            notes=[*self.notes, *camera_sentences(first, second)],
+            notes=[
+                *self.notes,
+                *debias_notes(config, [*kinds0, *kinds1]),
+                *camera_sentences(first, second),
+            ],
             camera_origins=(first.origin, second.origin),
             camera_priors=None if all(camera.known_focal for camera in cameras) else cameras,
             shared_focal=shared_focal,
@@ -350,6 +355,19 @@ def match(
     names = ("longest0", "longest1", "shared_focal", "with_rank_one")
     of_pair = {name: settings.pop(name) for name in names if name in settings}
     return Matcher(preset, **settings).match(image0, image1, camera0, camera1, **of_pair)
+
+
+def debias_notes(config: MatcherConfig, features: Sequence[Features]) -> list[str]:
+    """Say where debiasing removed fewer directions than asked for; features by image and source."""
+    count = len(config.sources)
+    return [
+        sentence
+        for number, source in enumerate(config.sources)
+        for sentence in shortfall(
+            min((one.debiased for one in features[number::count]), default=0),
+            source.features.debias,
+        )
+    ]
 
 
 def association_arguments(features0: Features, features1: Features) -> dict[str, Any]:

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "manymatch/graph.h"
@@ -51,7 +52,8 @@ struct HcmTerms {
   HcmSide side0, side1;
   std::vector<Ends> ends;  // empty unless every vertex has a table
 
-  HcmTerms(const Graph& graph, double q, double delta);
+  // With the paper's priors: `given` (one per edge) or, if that is empty, by degrees.
+  HcmTerms(const Graph& graph, double q, double delta, std::span<const double> given = {});
   HcmTerms(const Graph& graph, Priors given);
 
   // Fewest inlier edges that can reach a score.

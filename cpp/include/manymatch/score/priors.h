@@ -1,8 +1,8 @@
 // The prior of an edge: the probability, before any geometry, that it is true.
 //
-// There are two definitions. The paper's methods use degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method
-// "auto" uses the level of an edge: its rank, and whether the GMS filter keeps it, that is, whether
-// its neighbourhood moves the same way.
+// There are two definitions. The paper's methods use the priors that come with the graph or,
+// without any, degrees: p_ij = q/(2 d_i) + q/(2 d_j). Method "auto" uses the level of an edge: its
+// rank, and whether the GMS filter keeps it, that is, whether its neighbourhood moves the same way.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ struct Priors {
   std::vector<double> p;       // per edge
   std::vector<double> a0, a1;  // per vertex; 0 where isolated
 
-  // The paper's, with the floor 1e-9.
-  Priors(const Graph& graph, double q, double delta);
+  // The paper's, with the floor 1e-9: `given` (one per edge) or, if that is empty, by degrees.
+  Priors(const Graph& graph, double q, double delta, std::span<const double> given = {});
   // With given priors. `floor` is the least probability that a vertex has no true edge.
   Priors(const Graph& graph, std::vector<double> given, double delta, double floor);
 

@@ -14,18 +14,10 @@ from manymatch.batch import CAMERA_PER
 from manymatch.cli import flags
 from manymatch.cli.console import OK, UNSOLVED, Json, Tracker, print_json, print_plain, working
 from manymatch.io.files import LONGEST_NAME, local_path, output_folder, safe_name, write_text
-from manymatch.io.remote import RemotePath
-from manymatch.matcher.config import MatcherConfig
 from manymatch_lab.checks import choice, count
 from manymatch_lab.evaluate.estimators import ESTIMATORS, checked_estimator
 from manymatch_lab.evaluate.inputs import ImageGraphs, open_graphs
-from manymatch_lab.evaluate.protocol import (
-    PAPER,
-    PAPER_NAME,
-    checked_protocol,
-    differences,
-    protocol_sentence,
-)
+from manymatch_lab.evaluate.protocol import PAPER, assumptions, differences, protocol_sentence
 from manymatch_lab.evaluate.run import RunConfig, RunResult, run_sets
 from manymatch_lab.evaluate.run_tables import run_table
 from manymatch_lab.evaluate.tables import show_table
@@ -43,22 +35,6 @@ from manymatch_lab.flags import (
 
 if TYPE_CHECKING:
     _Found = dict[tuple[str, str], dict[str, RunResult]]
-
-_ProtocolName = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        metavar=PAPER_NAME,
-        help="paper: the paper's settings, apart from those that are given: "
-        f"{PAPER.preset} features, "
-        f"{PAPER.association.k} candidates, {PAPER.association.max_edges} and "
-        f"{PAPER.association.keep} edges before and after the motion filter, "
-        f"method {PAPER.method}, "
-        f"{PAPER.options.threshold_px:g} px, {PAPER.options.min_iterations:,} to "
-        f"{PAPER.options.max_iterations:,} iterations, {PAPER.seeds} seeds.",
-        rich_help_panel=flags.COMMON,
-    ),
-]
 
 EXAMPLE = "Example: manymatch eval synthetic:ordering --method auto --method cm --out out/eval"
 
@@ -92,7 +68,7 @@ def run(
     camera_per: Annotated[
         str, f"Which images share an unknown focal length: {', '.join(CAMERA_PER)}."
     ] = "pair",
-    protocol: _ProtocolName = None,
+    protocol: flags.Protocol = None,
     seeds: Seeds = PAPER.seeds,
     limit: Limit = None,
     workers: Workers = 0,
@@ -126,7 +102,7 @@ def run(
     after Ctrl-C.
     """
     per: Any = choice(camera_per, "--camera-per", CAMERA_PER)
-    config = _config(protocol, settings)
+    config = flags.protocol_config(protocol, settings)
     associations = [source.association for source in config.sources]
     deepest = max(one.k for one in associations)
     association, *further = (
@@ -175,7 +151,7 @@ def run(
     for label in configs:
         table = run_table(
             {key: results[label] for key, results in found.items()},
-            protocol_sentence(_differences(found, label)),
+            protocol_sentence(_differences(found, label), _assumed(found, label)),
         )
         name = _table_name(label, list(found), limit)
         files.update({f"{name}.md": table.markdown(), f"{name}.tex": table.latex()})
@@ -211,18 +187,6 @@ def run(
     raise typer.Exit(OK if solved and not not_run else UNSOLVED)
 
 
-def _config(protocol: str | None, settings: dict[str, Any]) -> MatcherConfig:
-    if protocol is None:
-        return MatcherConfig.of(**settings)
-    checked_protocol(protocol)
-    given = settings.get("preset")
-    # A file of all settings has no place beside a protocol.
-    if isinstance(given, Path | RemotePath):
-        both = f"{protocol!r} and {str(given)!r}"
-        raise ValueError(f"--protocol and --config must not be given together, got {both}")  # noqa: TRY004
-    return PAPER.matcher(**settings)
-
-
 def _table_name(label: str, keys: list[tuple[str, str]], limit: int | None) -> str:
     """Name the files of a table by what it holds: features, sets, method, and how many pairs."""
     representations, names = ("+".join(dict.fromkeys(part)) for part in zip(*keys, strict=True))
@@ -239,11 +203,16 @@ def _differences(found: _Found, label: str) -> list[str]:
     return differences(results[label].recorded() for results in found.values())
 
 
+def _assumed(found: _Found, label: str) -> list[str]:
+    return assumptions(results[label].recorded() for results in found.values())
+
+
 def _record(configs: dict[str, RunConfig], found: _Found) -> dict[str, Any]:
     return {
         label: {
             "config": config.to_dict(),
             "differs_from_paper": _differences(found, label),
+            "assumed": _assumed(found, label),
             "runs": {
                 "/".join(key): {
                     "source": results[label].header["source"],

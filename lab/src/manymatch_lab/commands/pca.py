@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from manymatch.cli import flags
 from manymatch.cli.console import Json, check_images, print_json, print_plain, working
-from manymatch.features.debias import SpectrumExhaustedWarning, positional_bases
+from manymatch.features.debias import positional_bases, shortfall
 from manymatch.features.device import choose_device, to_device, works_now
 from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE, FeatureConfig
 from manymatch.features.maps import checked_layers, dense_maps
@@ -78,14 +77,13 @@ def run(
             raise ValueError(str(error).removesuffix(works_now())) from None
         to_device(backbone.module, choose_device(device))
         layers = checked_layers(chosen or [config.layer or backbone.num_layers], backbone)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", SpectrumExhaustedWarning)
-            maps = [_maps(image, backbone, config, layers, ranks) for image in images]
+        notes: list[str] = []
+        maps = [_maps(image, backbone, config, layers, ranks, notes) for image in images]
     columns = list(itertools.product(layers, ranks))
     titles = [f"layer {k}, " + (f"debias {rank}" if rank else "raw") for k, rank in columns]
     first, second = ([found[key] for key in columns] for found in maps)
     plot_pca(images[0], images[1], first, second, out, titles)
-    notes = list(dict.fromkeys(str(warning.message) for warning in caught))
+    notes = list(dict.fromkeys(notes))
     if as_json:
         record = {
             "descriptor": backbone.name,
@@ -118,8 +116,12 @@ def _maps(
     config: FeatureConfig,
     layers: list[int],
     ranks: list[int],
+    notes: list[str],
 ) -> dict[tuple[int, int], FeatureMap]:
-    """Compute the map of every layer and rank: one pass for the image, one for the probe."""
+    """Compute the map of every layer and rank: one pass for the image, one for the probe.
+
+    Ranks beyond the directions in which position shows are added to the notes.
+    """
     resize = config.resizing if backbone.resize.patches is None else Resize.budget(config.patches)
     (raw,) = dense_maps(
         [image],
@@ -137,6 +139,7 @@ def _maps(
     for layer, basis in bases.items():
         values = raw[layer].values
         for rank in filter(None, ranks):
+            notes += shortfall(basis.rank, rank)
             corrected = basis.apply(values.reshape(len(values), -1).T, rank).T
             found[layer, rank] = dataclasses.replace(
                 raw[layer], values=np.ascontiguousarray(corrected).reshape(values.shape)

@@ -116,6 +116,8 @@ class Dataset(Sequence[Pair]):
     #: Reads the depth of image 0 or 1 of a pair; both views of a pair have the same common frame.
     depth: Callable[[Pair, int], DepthView] | None = None
     notes: tuple[str, ...] = ()  # what one should know before comparing numbers
+    #: Whether the pairs are the paper's, by the SHA-256 of the list; None if that is unknown.
+    paper_list: bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pairs", tuple(self.pairs))

@@ -15,6 +15,7 @@ from manymatch.io.image import open_image
 from manymatch_lab.checks import FloatArray, float_array
 from manymatch_lab.datasets.dataset import spread
 from manymatch_lab.datasets.unpickle import unpickle
+from manymatch_lab.numbers import paper_numbers
 
 
 def place(root: Path, bases: Sequence[str], names: Sequence[str]) -> Path:
@@ -53,11 +54,15 @@ def rigid_inverse(T: FloatArray) -> FloatArray:
     return inverse
 
 
-def list_note(count: int, path: Path, paper: str) -> str:
-    """Say where pairs come from and whether that is the list of the paper, by its SHA-256."""
-    digest = sha256(path)
-    which = "the paper's list" if digest == paper else "another list than the paper's"
-    return f"{count:,} pairs from {path.name} (SHA-256 {digest[:12]}, {which})"
+def paper_list(name: str, paths: Sequence[Path]) -> bool:
+    """Whether files are the lists of pairs that the paper used for a set, by their SHA-256."""
+    return sorted(map(sha256, paths)) == sorted(paper_numbers("lists")[name])
+
+
+def list_note(count: int, path: Path, paper: bool) -> str:
+    """Say where pairs come from and whether that is the list of the paper."""
+    which = "the paper's list" if paper else "another list than the paper's"
+    return f"{count:,} pairs from {path.name} (SHA-256 {sha256(path)[:12]}, {which})"
 
 
 def sha256(path: Path) -> str:

@@ -24,7 +24,6 @@ _SCENE_INFO = tuple(
         ("0022", 0.5, 0.7),
     )
 )
-_PAPER_SHA256 = "bd2d6d843fa573ef15665603b8fdb32830efc8345d98908c340822e5f7f17c80"
 _WANT = "one of LoFTR's files of MegaDepth-1500"
 # Errors of looking into values of unexpected types.
 _MALFORMED = (ValueError, TypeError, LookupError, OverflowError)
@@ -48,10 +47,11 @@ def load(root: object = None) -> Dataset:
         about: dict[str, Any] = {"scene": scene[1], "extra": {"seed_index": i}}
         path0, path1 = base / pair.name0, base / pair.name1
         found.append(dataclasses.replace(pair, path0=path0, path1=path1, **about))
-    notes = [loading.list_note(len(pairs), path, _PAPER_SHA256)]
+    paper = loading.paper_list(INFO.name, [path])
+    notes = [loading.list_note(len(pairs), path, paper)]
     if dataclasses.replace(INFO.layout.parts[0], places=_SCENE_INFO).find(folder) is not None:
         notes.append("the text list was read, not LoFTR's files beside it")
-    return Dataset(INFO.name, INFO.title, tuple(found), notes=tuple(notes))
+    return Dataset(INFO.name, INFO.title, tuple(found), notes=tuple(notes), paper_list=paper)
 
 
 def _from_loftr(folder: Path, infos: Path) -> Dataset:
@@ -67,7 +67,7 @@ def _from_loftr(folder: Path, infos: Path) -> Dataset:
         f"{count(len(pairs), 'pair')} from LoFTR's five files; the paper used a list of "
         f"{INFO.num_pairs:,}"
     )
-    return Dataset(INFO.name, INFO.title, placed, notes=(note,))
+    return Dataset(INFO.name, INFO.title, placed, notes=(note,), paper_list=False)
 
 
 def _pairs_of(path: Path, first_index: int) -> list[Pair]:

@@ -63,14 +63,18 @@ def load(name: str, root: object = None, *, splits: object = None) -> Dataset:
         for bin_name, file in zip(BINS, files, strict=True)
         for pair in _read_list(lists / file, bin_name, annotations)
     ]
+    paper = loading.paper_list(name, [lists / file for file in files])
+    which = "the paper's lists" if paper else "other lists than the paper's"
     notes = (
-        f"{len(pairs):,} pairs of {len({pair.scene for pair in pairs})} objects from {lists}",
+        f"{len(pairs):,} pairs of {len({pair.scene for pair in pairs})} objects from {lists} "
+        f"({which}, by their SHA-256)",
         "seeds restart in each of the three lists; the AUC is that of all bins together",
         "principal points are the images' centres, half a pixel less than NAVI's w/2, h/2, "
         "as pixel centres are whole numbers here",
     )
     title = next(info.title for info in INFOS if info.name == name)
-    return Dataset(name, title, tuple(pairs), depth=_Depth(annotations), notes=notes)
+    about: Any = {"depth": _Depth(annotations), "notes": notes, "paper_list": paper}
+    return Dataset(name, title, tuple(pairs), **about)
 
 
 @dataclasses.dataclass(frozen=True)

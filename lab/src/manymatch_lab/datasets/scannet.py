@@ -13,7 +13,7 @@ from manymatch.io.files import npz_names, read_bytes, read_npz, reading, unreada
 from manymatch.io.image import image_size
 from manymatch.io.pairs import Pair, read_pairs
 from manymatch_lab.datasets.dataset import Dataset, published, spread
-from manymatch_lab.datasets.loading import list_note
+from manymatch_lab.datasets.loading import list_note, paper_list
 
 # How files are called: by ScanNet's two exporters, and all in one folder.
 _FILES = (
@@ -27,7 +27,6 @@ _FILES = (
 _IMAGE = re.compile(
     r"(?P<scene>scene\d{4}_\d{2})(?:_frame-|/color/|/(?:sens/)?frame-)(?P<frame>\d+)\D*$"
 )
-_PAPER_SHA256 = "522ee01d4e18b5d0182ed934aa1cab9896183ee3321f1ba97fabc77867c412a2"
 _LOFTR_INTRINSICS = (
     "intrinsics of the depth camera, as LoFTR calls them: those of the colour camera for its "
     "frames at the depth camera's 640 x 480"
@@ -71,9 +70,11 @@ def load(root: object = None) -> Dataset:
                 extra={"seed_index": i},
             )
         )
-    source = list_note(len(pairs), path, _PAPER_SHA256)
+    paper = paper_list(INFO.name, [path])
+    source = list_note(len(pairs), path, paper)
     kind = _LOFTR_INTRINSICS if loftr else "intrinsics of the colour camera"
-    return Dataset(INFO.name, INFO.title, tuple(found), notes=(source, kind, *note))
+    notes = (source, kind, *note)
+    return Dataset(INFO.name, INFO.title, tuple(found), notes=notes, paper_list=paper)
 
 
 def _parts(name: str, path: Path) -> dict[str, str | int]:

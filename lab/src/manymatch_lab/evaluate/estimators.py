@@ -63,14 +63,20 @@ def _threshold_px(settings: Options) -> float:
 
 
 def estimate_with_poselib(
-    graph: AssociationGraph, camera0: object, camera1: object, options: Options | None = None
+    graph: AssociationGraph,
+    camera0: object,
+    camera1: object,
+    options: Options | None = None,
+    cauchy_scale: float = 1.0,
 ) -> BaselineResult:
     """Estimate a pose with ``poselib.estimate_relative_pose``, an LO-RANSAC.
 
     Every edge of the graph counts as a correspondence of its own. Cameras may have the distortion
     models that PoseLib knows; the unknown focal length of two equal cameras is found by
     ``poselib.estimate_shared_focal_relative_pose``, and there is no pose if they are not equal. Of
-    the options, threshold, iterations, confidence, safety and seed are used.
+    the options, threshold, iterations, confidence, safety and seed are used. The refinement has a
+    Cauchy loss, by default of the scale of the threshold, as the paper's code has it; PoseLib's
+    own default is half of that (`cauchy_scale` 0.5).
     """
     poselib = require("poselib", "this estimator", "baselines")
     settings = checked_options(options)
@@ -92,15 +98,16 @@ def estimate_with_poselib(
         "dyn_num_trials_mult": settings.safety,
         "seed": settings.seed,
     }
+    bundle = {"loss_type": "CAUCHY", "loss_scale": cauchy_scale * _threshold_px(settings)}
     points = _edge_points(graph)
     focal = None
     start = time.perf_counter()
     if unknown:
         centre = np.array([given[0].cx, given[0].cy])
-        pair, info = poselib.estimate_shared_focal_relative_pose(*points, centre, ransac, {})
+        pair, info = poselib.estimate_shared_focal_relative_pose(*points, centre, ransac, bundle)
         pose, focal = pair.pose, float(pair.camera1.focal())
     else:
-        pose, info = poselib.estimate_relative_pose(*points, *cameras, ransac, {})
+        pose, info = poselib.estimate_relative_pose(*points, *cameras, ransac, bundle)
     seconds = time.perf_counter() - start
     # Without any model PoseLib returns the identity and no inlier.
     found = int(info["num_inliers"]) > 0 and bool(np.isfinite(pose.Rt).all()) and np.any(pose.t)

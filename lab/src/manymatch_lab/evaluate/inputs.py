@@ -18,9 +18,12 @@ from manymatch.batch.work import Views
 from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Features
 from manymatch.features.feature_config import FEATURE_PRESETS, FeatureConfig
+from manymatch.features.registry import find_model, models
+from manymatch.features.weights import RANDOM, locate, sha256_of, weight_files
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import as_folder, read_bytes
 from manymatch.io.pairs import Pair
+from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher, Source
 from manymatch_lab.checks import integer, suggest
 from manymatch_lab.datasets import registry
@@ -178,10 +181,7 @@ class ImageGraphs(GraphReader):
         dataset.require_truth()
         self.name = dataset.set_name
         self.title = dataset.title
-        precisions = {source.features.precision for source in matcher.config.sources}
-        # Tables and folders name it.
-        others = sorted(precisions - {PRECISIONS[0]})
-        self.representation = "-".join([matcher.config.preset, *others])
+        self.representation = representation_of(matcher.config)
         self.notes = dataset.notes
         self._dataset = dataset
         self._matcher = matcher
@@ -207,11 +207,13 @@ class ImageGraphs(GraphReader):
             if association.matcher != NEAREST:
                 made_of["matcher"] = association.matcher
         return {
-            "set": self.name,
             "representation": self.representation,
             "preset": config.preset,
             **made_of,
-            "longest": [dataset.longest0, dataset.longest1],
+            "other_weights": other_weights(
+                sources[0].features.descriptor, sources[0].features.weights
+            ),
+            **pair_list(dataset),
             **pairs_identity(dataset.pairs, device, network=config.needs_torch),
         }
 
@@ -243,6 +245,7 @@ class ImageGraphs(GraphReader):
             size1=features1.size,
             working0=features0.working_size,
             working1=features1.working_size,
+            debiased=min(features0.debiased, features1.debiased) or None,
         )
 
     def _graph(
@@ -288,6 +291,38 @@ class ImageGraphs(GraphReader):
     def order(self) -> Iterable[int]:
         """Put pairs of the same images close to each other, as features are kept for a while."""
         return local_order(self._dataset.pairs)
+
+
+def representation_of(config: MatcherConfig) -> str:
+    """Name the features of a configuration as tables and folders do: preset, other precisions."""
+    precisions = {source.features.precision for source in config.sources}
+    return "-".join([config.preset, *sorted(precisions - {PRECISIONS[0]})])
+
+
+def pair_list(dataset: Dataset) -> dict[str, Any]:
+    """Return the part of an identity that says which pairs of a set there are, at which sizes."""
+    pairs = pairs_identity(dataset.pairs, "cpu", network=False)
+    return {
+        "set": dataset.set_name,
+        "paper_list": dataset.paper_list,
+        "longest": [dataset.longest0, dataset.longest1],
+        **{name: pairs[name] for name in ("pair_count", "pair_list_hash")},
+    }
+
+
+def other_weights(descriptor: str, weights: str | None) -> list[str]:
+    """Name the file of a backbone if it matters that it is not the one of the paper's code."""
+    if descriptor not in models() or weights == RANDOM:
+        return []
+    model = find_model(descriptor)
+    place = locate(model) if weights is None else Path(weights)
+    if place is None or not model.checkpoint_why:
+        return []
+    files = weight_files(place) if place.is_dir() else [place]
+    wanted = model.sha256.get(model.published or "", "")
+    if any(sha256_of(file).startswith(wanted) for file in files):
+        return []
+    return [f"weights {', '.join(f.name for f in files)} instead of {model.published}"]
 
 
 def about_pair(pair: Pair) -> dict[str, str]:

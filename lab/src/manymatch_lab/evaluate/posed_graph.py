@@ -13,14 +13,16 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import npz_names, read_bytes, read_npz, unreadable, write_npz
 from manymatch.io.pairs import Pair
-from manymatch_lab.checks import BoolArray, FloatArray, bool_array, read_only
+from manymatch_lab.checks import BoolArray, FloatArray, bool_array, integer, read_only
+from manymatch_lab.datasets.metu import opencv_camera
 
 _WANT = "a posed graph"
 _ARRAYS = ("points0", "points1", "edges", "rank", "K0", "K1", "R", "t", "size0", "size1")
 _TEXTS = ("name0", "name1")
 _SOURCES = ("source", "source_names", "prior")
 _WORKING = ("working0", "working1")
-_OPTIONAL = ("similarity", "scene", "true_edges", *_WORKING)
+_DISTORTION = ("distortion0", "distortion1")
+_OPTIONAL = ("similarity", "scene", "bin", "seed_index", "true_edges", *_WORKING, *_DISTORTION)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,6 +47,7 @@ class PosedGraph:
     working1: tuple[int, int] | None = None
     #: (E,) edges that join two images of the same 3D point, where that is known.
     true_edges: BoolArray | None = None
+    debiased: int | None = None  # directions of position that were removed, the fewer of both views
 
     @classmethod
     def of_pair(cls, pair: Pair, index: int, **known: Any) -> PosedGraph:
@@ -113,8 +116,9 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
     The file is an .npz with ``points0``, ``points1`` (pixels), ``edges``, ``rank``, ``K0``, ``K1``
     (3 x 3), ``R``, ``t`` (camera 0 to camera 1), ``size0``, ``size1`` (width, height), and
     optionally ``similarity``, ``source``, ``source_names``, ``prior``, ``name0``, ``name1``,
-    ``scene``, ``true_edges`` (bool, one an edge), and ``working0``, ``working1`` (width, height
-    at working size, where that is another).
+    ``scene``, ``bin``, ``true_edges`` (bool, one an edge), ``working0``, ``working1`` (width and
+    height at working size, where that is another), ``distortion0``, ``distortion1`` (OpenCV's
+    k1, k2, p1, p2 and, if any, k3 to k6) and ``seed_index``, in place of the argument.
     """
     data = read_bytes(path, _WANT)
     names = npz_names(data, path, _WANT)
@@ -123,10 +127,10 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
     try:
         sizes = [_size(arrays[name], name) for name in ("size0", "size1")]
         working = {name: _size(arrays[name], name) for name in _WORKING if name in arrays}
-        cameras = [
-            Camera.from_matrix(arrays[f"K{side}"].astype(float), *size)
-            for side, size in enumerate(sizes)
-        ]
+        cameras = []
+        for K, name, (width, height) in zip(("K0", "K1"), _DISTORTION, sizes, strict=True):
+            camera = opencv_camera(arrays[K].astype(float), arrays.get(name, ()))
+            cameras.append(dataclasses.replace(camera, width=width, height=height))
         similarity = arrays.get("similarity")
         graph = AssociationGraph(
             arrays["points0"].astype(np.float64),
@@ -142,7 +146,9 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
         )
         # A rounded rotation becomes the nearest exact one; anything else is refused.
         paths, scene = (Path(name0), Path(name1)), str(arrays.get("scene", ""))
-        pair = Pair(name0, name1, *paths, R=arrays["R"], t=arrays["t"], scene=scene)
+        extra: dict[str, Any] = {"bin": str(arrays.get("bin", ""))}
+        extra["seed_index"] = integer(arrays.get("seed_index", seed_index), "seed_index", 1)
+        pair = Pair(name0, name1, *paths, R=arrays["R"], t=arrays["t"], scene=scene, extra=extra)
         true_edges = checked_true_edges(arrays.get("true_edges"), graph)
     except (ValueError, TypeError) as error:
         raise unreadable(path, _WANT, str(error)) from error
@@ -152,22 +158,28 @@ def read_posed_graph(path: object, seed_index: int = 1) -> PosedGraph:
     )
 
 
-def write_posed_graph(path: object, posed: PosedGraph) -> None:
-    """Write what `read_posed_graph` reads; cameras must have no distortion."""
+def write_posed_graph(path: object, posed: PosedGraph, *, with_seed: bool = False) -> None:
+    """Write what `read_posed_graph` reads; cameras may have OpenCV's distortion only.
+
+    Without `with_seed` the place of the file in its folder decides about the seed.
+    """
     graph = posed.graph
     if graph.rank is None:
         raise ValueError("posed must have a graph with ranks, got one without")
     for name, camera in (("camera0", posed.camera0), ("camera1", posed.camera1)):
-        if camera.distortion:
-            raise ValueError(f"{name} must have no distortion to be written, got {camera!r}")
+        if camera.distortion and camera.model not in ("OPENCV", "FULL_OPENCV"):
+            raise ValueError(f"{name} must have OpenCV's distortion or none, got {camera!r}")
     of_graph = ("points0", "points1", "edges", "rank", "similarity", "source", "prior")
-    of_pair = ("R", "t", "size0", "size1", "name0", "name1", "scene", "true_edges", *_WORKING)
+    of_pair = ("R", "t", "size0", "size1", "name0", "name1", "scene", "bin", "true_edges")
+    of_pair += (*_WORKING, *(("seed_index",) if with_seed else ()))
     values: dict[str, Any] = {
         **{name: getattr(graph, name) for name in of_graph},
         "source_names": graph.source_names or None,
         **{name: getattr(posed, name) for name in of_pair},
         "K0": posed.camera0.K,
         "K1": posed.camera1.K,
+        "distortion0": posed.camera0.distortion or None,
+        "distortion1": posed.camera1.distortion or None,
     }
     arrays = {name: value for name, value in values.items() if value is not None}
     write_npz(path, arrays)

@@ -9,7 +9,6 @@ from typing import Any
 
 from manymatch.associate.candidates import Association
 from manymatch.features.feature_config import FEATURE_PRESETS
-from manymatch.matcher.config import MatcherConfig
 from manymatch.options import Options
 from manymatch_lab.checks import choice, count
 from manymatch_lab.numbers import paper_numbers
@@ -42,24 +41,6 @@ class PaperProtocol:
     pairs: Mapping[str, int] = MappingProxyType(_PAPER["pairs"])
     own_size: tuple[str, ...] = tuple(_PAPER["own_size"])
 
-    def matcher(
-        self, preset: object = None, *, sources: Iterable[object] | None = None, **changes: Any
-    ) -> MatcherConfig:
-        """Return the configuration with parts of it changed, as `MatcherConfig.of` does.
-
-        A preset or sources that are named stand for features and matchers only; everything else is
-        the protocol's.
-        """
-        named = self.preset if preset is None and sources is None else preset
-        own = MatcherConfig.of(
-            named,
-            sources=sources,
-            method=self.method,
-            options=self.options,
-            **self.association.to_dict(),
-        )
-        return MatcherConfig.of(own, **changes)
-
 
 PAPER = PaperProtocol()
 
@@ -75,7 +56,8 @@ class RecordedRun:
 
     `source` and `config` are those of the header of the run, in JSON types; graphs of the user's
     own may have any source. `wanted` is the configuration that the protocol has, in the same form,
-    and `presets` are the features that it has.
+    and `presets` are the features that it has. `debiased` are the directions of position that were
+    removed, if any.
     """
 
     source: Mapping[str, Any]
@@ -83,6 +65,20 @@ class RecordedRun:
     pairs: int
     wanted: Mapping[str, Any]
     presets: Sequence[str] = (PAPER.preset,)
+    debiased: int | None = None
+
+
+def assumptions(runs: Iterable[RecordedRun]) -> list[str]:
+    """Say what is taken for the paper's in these runs although nothing here tells that it is."""
+    texts = []
+    for run in runs:
+        texts += run.source.get("assumed", [])
+        name = _set_name(run.source)
+        if name in PAPER.pairs and run.source.get("paper_list") is None:
+            texts.append(f"the pairs of {name} are the published ones")
+        if _is_imported(run.source, run.presets):
+            texts.append(f"the imported candidates are those of {run.source['representation']}")
+    return list(dict.fromkeys(texts))
 
 
 def differences(runs: Iterable[RecordedRun], *, complete: bool = False) -> list[str]:
@@ -100,10 +96,7 @@ def differences(runs: Iterable[RecordedRun], *, complete: bool = False) -> list[
         for name in ("proposals_rank", "seeds", "unknown_focal"):
             texts += unequal(name, run.config.get(name, False), run.wanted.get(name, False))
     sets = [_set_name(run.source) for run in runs]
-    for name, run in zip(sets, runs, strict=True):
-        wanted = PAPER.pairs.get(name, run.source.get("pair_count", run.pairs))
-        if run.pairs != wanted:
-            texts.append(f"{count(run.pairs, 'pair')} of {name} instead of {wanted:,}")
+    texts += [text for run in runs for text in _of_pairs(run)]
     others = [name for name in dict.fromkeys(sets) if name not in PAPER.pairs]
     if others:
         texts.append(f"{', '.join(others)} instead of the paper's sets")
@@ -117,11 +110,13 @@ def differences(runs: Iterable[RecordedRun], *, complete: bool = False) -> list[
     return list(dict.fromkeys(texts))
 
 
-def protocol_sentence(differing: Sequence[str]) -> str:
-    """Say in one sentence whether a run is by the paper's protocol, from `differences`."""
-    if not differing:
+def protocol_sentence(differing: Sequence[str], assumed: Sequence[str] = ()) -> str:
+    """Say whether a run is by the paper's protocol, from `differences` and `assumptions`."""
+    if not differing and not assumed:
         return "This is the paper's protocol."
-    return f"Differs from the paper's protocol in: {', '.join(differing)}."
+    known = f"Differs from the paper's protocol in: {', '.join(differing)}."
+    text = known if differing else "No difference from the paper's protocol is known."
+    return f"{text} Assumed: {'; '.join(assumed)}." if assumed else text
 
 
 def unequal(name: str, value: object, wanted: object) -> list[str]:
@@ -159,6 +154,26 @@ def _set_name(source: Mapping[str, Any]) -> str:
     return str(source.get("set", "another set"))
 
 
+def _of_pairs(run: RecordedRun) -> list[str]:
+    """Compare the pairs of a set, and what was found in them."""
+    name, source = _set_name(run.source), run.source
+    wanted = PAPER.pairs.get(name, source.get("pair_count", run.pairs))
+    texts = []
+    if run.pairs != wanted:
+        texts.append(f"{count(run.pairs, 'pair')} of {name} instead of {wanted:,}")
+    elif source.get("paper_list") is False:
+        texts.append(f"another list of pairs of {name} than the paper's")
+    asked = source.get("features", {}).get("debias")
+    if None not in (run.debiased, asked) and run.debiased != asked:
+        texts.append(f"{run.debiased} directions of position removed instead of {asked}")
+    return texts
+
+
+def _is_imported(source: Mapping[str, Any], presets: Sequence[str]) -> bool:
+    """Whether candidates come from files that name one of the protocol's representations."""
+    return "graph_files_hash" in source and source.get("representation") in presets
+
+
 def _of_source(source: Mapping[str, Any], presets: Sequence[str]) -> list[str]:
     """Compare where the candidates come from."""
     texts = []
@@ -167,10 +182,11 @@ def _of_source(source: Mapping[str, Any], presets: Sequence[str]) -> list[str]:
         if preset not in presets:
             texts += [f"preset {preset} instead of {presets[0]}"]
         texts += _of_features(source["features"], preset)
+        texts += source.get("other_weights", [])
         texts += unequal("operator", source["operator"], PAPER.association.operator)
     elif "scene" in source:
         texts += [f"synthetic candidates instead of those of {presets[0]}"]
-    elif "system" not in source:
+    elif "system" not in source and not _is_imported(source, presets):
         name = source.get("representation", "another source")
         texts += [f"candidates of {name} instead of those of {presets[0]}"]
     for side, given in enumerate(source.get("longest", ())):
@@ -185,6 +201,8 @@ def _of_features(features: Mapping[str, Any], preset: str) -> list[str]:
     wanted = FEATURE_PRESETS[preset].to_dict()
     texts = []
     for name, value in features.items():
+        if name == "sampling":  # the paper's text leaves it open
+            continue
         if name in _WEIGHTS:
             texts += [f"{name} {_RANDOM}"] if value == _RANDOM else []
         elif name == "nms_radius" and features["detector"] == "superpoint":

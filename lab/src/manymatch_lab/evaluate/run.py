@@ -38,7 +38,7 @@ from manymatch_lab.checks import FloatArray, choice, count, integer, refusal
 from manymatch_lab.evaluate.estimators import BASELINES, baseline_version, checked_estimator, trial
 from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.posed_graph import PosedGraph
-from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences
+from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, assumptions, differences
 from manymatch_lab.evaluate.records import Record, Records, read_records, run_pairs
 from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
 
@@ -50,7 +50,7 @@ COLUMNS: dict[str, str] = {
     "success": "bool",
     **dict.fromkeys(("error_deg", "rotation_deg", "translation_deg"), "float64"),
     "failure": "string",
-    **dict.fromkeys(("num_edges", "num_inliers", "cardinality"), "int64"),
+    **dict.fromkeys(("num_edges", "debiased", "num_inliers", "cardinality"), "int64"),
     "hcm": "float64",
     **dict.fromkeys(("focal_error", "focal0_px", "focal1_px"), "float64"),
     **FOCAL_COLUMNS,
@@ -139,6 +139,7 @@ class RunConfig:
             "unknown_focal": self.unknown_focal,
             "camera_per": self.camera_per,
             **({"matches": True} if self.matches else {}),
+            **({"refinement": "Cauchy, 1 threshold"} if self.estimator == "poselib" else {}),
         }
 
 
@@ -253,7 +254,9 @@ class RunResult:
         """Return what `evaluate.protocol.differences` compares, by default with `PaperRun`."""
         wanted = paper or PaperRun()
         made = self.header["source"], self.header["config"], len(self)
-        return RecordedRun(*made, wanted.config.to_dict(), wanted.presets)
+        debiased = [record["debiased"] for record in self.records if record.get("debiased")]
+        fewest = min(debiased, default=None)
+        return RecordedRun(*made, wanted.config.to_dict(), wanted.presets, fewest)
 
     def write_tables(self, paper: PaperRun | None = None) -> None:
         """Write ``pairs.csv``, ``pairs.parquet`` where pyarrow is installed, ``summary.json``."""
@@ -296,6 +299,7 @@ class RunResult:
             "median_edges": float(np.median(self.num_edges)),
             "mean_seconds": float(seconds[known].mean()) if known.any() else None,
             "differs_from_paper": differences([self.recorded(paper)]),
+            "assumed": assumptions([self.recorded(paper)]),
         }
 
 
@@ -430,7 +434,8 @@ def _work(
         missed = {"success": False, "error_deg": FAILURE_DEG, "failure": sentence}
         failed = {"index": index, **source.about(index), "num_edges": 0, "error": sentence}
         return {name: {**failed, "trials": [missed] * c.seeds} for name, c in configs.items()}
-    about = {name: getattr(posed, name) for name in ("name0", "name1", "scene", "bin")}
+    names = ("name0", "name1", "scene", "bin", "debiased")
+    about = {name: getattr(posed, name) for name in names}
     graphs: dict[tuple[Association, ...], AssociationGraph] = {}
     records = {}
     for name, config in configs.items():

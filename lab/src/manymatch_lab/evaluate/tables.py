@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Group
 
+_BETWEEN = " / "
 # Columns of a table that goes to a file, a pipe or a text.
 WIDE = 240
 
@@ -17,6 +19,7 @@ _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "Δ": r"$\Delta$", "δ": r"$\delta$", "µ": r"\textmu{}", "°": r"$^\circ$", "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
     "±": r"$\pm$", "×": r"$\times$", "≥": r"$\ge$", "≤": r"$\le$", "→": r"$\rightarrow$",
     "−": r"$-$", "–": "--",
 }  # fmt: skip
@@ -34,6 +37,12 @@ class Cell:
     bold: bool = False
     underline: bool = False
     dim: bool = False
+    parts: tuple[Cell, ...] = ()  # numbers of one cell that stand out by themselves
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Cell]) -> Cell:
+        """Make a cell of several, as the paper writes AUC at three thresholds: ``a / b / c``."""
+        return cls(_BETWEEN.join(part.text for part in parts), parts=tuple(parts))
 
     @property
     def style(self) -> str:
@@ -95,6 +104,17 @@ class Table:
             ]
         )
 
+    def html(self) -> str:
+        """Return the table as HTML, with its title and notes."""
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
+        rows = (
+            "<tr>" + "".join(f"<td>{_html(cell)}</td>" for cell in row) + "</tr>"
+            for row in self.cells()
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        title = f"<h3>{html.escape(self.title)}</h3>"
+        return f"{title}<table><tr>{head}</tr>{''.join(rows)}</table>{notes}\n"
+
     def rich(self) -> Group:
         """Return the title and the table for a terminal."""
         from rich.console import Group
@@ -105,7 +125,8 @@ class Table:
         for i, name in enumerate(self.header):
             table.add_column(Text(name), justify="right" if i else "left")
         for row in self.cells():
-            table.add_row(*(Text(cell.text, style=cell.style) for cell in row))
+            parts = ([Text(p.text, style=p.style) for p in c.parts or (c,)] for c in row)
+            table.add_row(*map(Text(_BETWEEN).join, parts))
         return Group(Text(self.title, style="italic"), table)
 
     def __str__(self) -> str:
@@ -117,6 +138,15 @@ class Table:
         return "\n".join([*lines, *self.notes])
 
 
+def _html(cell: Cell) -> str:
+    if cell.parts:
+        return "&nbsp;/&nbsp;".join(map(_html, cell.parts))
+    text = html.escape(cell.text)
+    for tag, on in (("b", cell.bold), ("u", cell.underline), ("i", cell.dim)):
+        text = f"<{tag}>{text}</{tag}>" if on and text else text
+    return text
+
+
 def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
@@ -126,6 +156,8 @@ def _escape_markdown(text: str) -> str:
 
 
 def _markdown(cell: Cell) -> str:
+    if cell.parts:
+        return _BETWEEN.join(map(_markdown, cell.parts))
     text = _escape_markdown(cell.text)
     if not text:
         return text
@@ -141,6 +173,8 @@ def _escape_latex(text: str) -> str:
 
 
 def _latex(cell: Cell) -> str:
+    if cell.parts:
+        return _BETWEEN.join(map(_latex, cell.parts))
     text = _escape_latex(cell.text)
     if cell.bold:
         text = rf"\textbf{{{text}}}"

@@ -239,14 +239,9 @@ def _part_table(measured: dict[str, Any], data: dict[str, Any]) -> Table:
 
 
 def _summary(data: dict[str, Any]) -> list[str]:
-    """Say how "auto" compares with the two others, from the numbers."""
-    sentences = [
-        _average(measured["representation"], group)
-        for measured in data["runs"]
-        for group in measured["groups"]
-    ]
+    """Say on how many sets "auto" is below the better of the two others."""
     every = [(run["representation"], entry) for run in data["runs"] for entry in run["sets"]]
-    sentences.append(_deficits("", every))
+    sentences = [_deficits("", every)]
     tuned = data["settings"]["tuned_on"]
     others = [(name, entry) for name, entry in every if entry["name"] not in tuned]
     if tuned and others:
@@ -275,41 +270,15 @@ def group_title(group: Mapping[str, Any]) -> str:
     return f"{group['name']}, {count(len(group['sets']), 'set')}"
 
 
-def relative_time(entry: Mapping[str, Any], name: str, reference: str) -> float | None:
-    """Time of a pipeline as a multiple of another's; None where either is unknown."""
-    time, unit = entry["seconds"][name], entry["seconds"][reference]
-    return time / unit if time is not None and unit else None
-
-
 def _cost(entry: Mapping[str, Any], name: str, reference: str) -> list[str]:
     """Milliseconds, iterations, and time relative to a reference, as texts."""
     seconds, iterations = entry["seconds"][name], entry["iterations"][name]
-    ratio = relative_time(entry, name, reference)
+    unit = entry["seconds"][reference]
     return [
         cells.milliseconds(seconds),
         "" if iterations is None else f"{iterations:,.0f}",
-        "" if ratio is None else f"{ratio:.2f}",
+        "" if seconds is None or not unit else f"{seconds / unit:.2f}",
     ]
-
-
-def _average(representation: str, group: Mapping[str, Any]) -> str:
-    """Say what "auto" gains on average, and in which time."""
-    deltas = [group["delta"][name] for name in OTHERS]
-    parts = [
-        f"minus {TITLES[name]} is {cells.signed(delta['mean'][_TEN])} "
-        f"{cells.interval_texts(delta)[_TEN]}"
-        for name, delta in zip(OTHERS, deltas, strict=True)
-    ]
-    clear = sum(_excludes_zero(delta["interval"][_TEN]) for delta in deltas)
-    which = ("neither interval excludes", "one interval excludes", "both intervals exclude")[clear]
-    text = (
-        f"{representation}, {group_title(group)}: AUC@10° of auto {', '.join(parts)} points; "
-        f"{which} zero."
-    )
-    ratio = relative_time(group, "auto", "many")
-    if ratio is not None:
-        text += f" It takes {ratio:.2f} of the time of {TITLES['many']}."
-    return text
 
 
 def _deficits(begin: str, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> str:

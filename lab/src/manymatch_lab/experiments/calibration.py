@@ -40,8 +40,6 @@ _COARSE = 0.5
 _OTHER_PX = (1.0, 2.0, 3.0, 5.0)
 _POOLED, _MEAN = "pooled", "mean of its sets"
 _NUMBERS = ["matches", "mean probability", "share true", "ECE [95 %]", "Brier"]
-# A mean probability and a share of true matches closer than this are called the same.
-_SAME = 0.005
 # Of the figure.
 _COLUMNS = 4
 _PANEL_CM = 4.4
@@ -282,7 +280,6 @@ def notes(data: dict[str, Any]) -> list[str]:
         "In pooled numbers every match has the same weight, so that sets with too high and with "
         "too low probabilities cancel; in the mean of the sets' own ECE they do not. A constant "
         "probability equal to the share true s has a Brier score of s (1 - s).",
-        *(_verdict(run) for run in data["runs"]),
     ]
     if names := [f"{entry['title']} ({name})" for name, entry in every if entry["coarse"]]:
         sentences.append(
@@ -300,19 +297,6 @@ def notes(data: dict[str, Any]) -> list[str]:
             '"others" leave these sets out.'
         )
     return sentences + left_out(data)
-
-
-def _verdict(run: dict[str, Any]) -> str:
-    found = run["pooled"]
-    if found is None:
-        return f"{run['representation']}: no match."
-    gap = found["mean_probability"] - found["mean_truth"]
-    words = "too high" if gap > 0 else "too low"
-    verdict = "calibrated on average" if abs(gap) < _SAME else f"{words} by {abs(gap):.3f}"
-    return (
-        f"{run['representation']}: {found['mean_probability']:.3f} is the mean "
-        f"probability and {found['mean_truth']:.3f} the share true, {verdict}; ECE {_ece(found)}."
-    )
 
 
 def _set_table(data: dict[str, Any]) -> Table:

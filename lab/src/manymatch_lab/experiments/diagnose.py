@@ -144,6 +144,9 @@ def dense_differences(
     for entry in runs:
         if entry["set"] == PAPER_SET:
             texts += unequal(f"pairs of {PAPER_SET}", entry["pairs"], PAPER_PAIRS)
+            if entry.get("paper_list") is False:
+                texts.append(f"another list of pairs of {PAPER_SET} than the paper's")
+        texts += [text.rstrip(".") for text in entry.get("differences", ())]
     return list(dict.fromkeys(texts))
 
 

@@ -105,39 +105,27 @@ def _ordering(data: dict[str, Any]) -> list[str]:
 
 
 def _auc_table(data: dict[str, Any]) -> Table:
-    """Two rows a representation and set; the paper's column where it has the same."""
+    """Two rows a representation, a column a set; the paper's numbers where it has them."""
     paper = paper_numbers("q3_auc")
-    shared = any(
-        entry["name"] in paper["auc"].get(run["representation"], {}).get("many", {})
-        for run in data["runs"]
-        for entry in run["sets"]
-    )
-    header = ["Representation", "Set", "Pipeline", *cells.columns("AUC"), *["paper"] * shared]
-    rows: list[Sequence[str | Cell]] = []
+    rows = []
     for measured in data["runs"]:
-        name = measured["representation"]
-        entries = cells.set_entries(measured, "auc", measured["macro"]["auc"], _AVERAGE)
-        for i, (title, key, auc) in enumerate(entries):
-            means = [auc[pipeline]["mean"] for pipeline in _TITLES]
-            for j, pipeline in enumerate(_TITLES):
-                texts = zip(cells.auc_texts(auc[pipeline]), means[j], means[1 - j], strict=True)
-                row: list[str | Cell] = ["" if i or j else name, "" if j else title]
-                row += [
-                    _TITLES[pipeline],
-                    *(Cell(t, bold=mine > other) for t, mine, other in texts),
-                ]
-                if shared:
-                    known = paper["auc"].get(name, {}).get(pipeline, {}).get(key)
-                    row += cells.dim([cells.triplet(known) if known else ""])
-                rows.append(row)
-    for name, of_paper in paper["auc"].items():
-        for j, (pipeline, by_set) in enumerate(of_paper.items()):
-            labels = ["", ""] if j else [f"paper, {paper['titles'][name]}", "six datasets"]
-            averages = [f"{value:.1f}" for value in cells.macro_mean(list(by_set.values()))]
-            rows.append(cells.dim([*labels, _TITLES[pipeline], *averages, *[""] * shared]))
-    title = f"Q3: pose AUC (%) within each representation, {seeds_text(data['settings'])}"
-    note = "Mean ± sd over seeds; bold is the higher unrounded mean of the two pipelines."
-    return cells.set_table(title, header, rows, [note], data)
+        name, of_paper = measured["representation"], paper["auc"].get(measured["representation"])
+        for i, (pipeline, title) in enumerate(_TITLES.items()):
+            values = {e["name"]: e["auc"][pipeline]["mean"] for e in measured["sets"]}
+            average = measured["macro"]["auc"][pipeline]["mean"]
+            labels, known = ["" if i else name, title], of_paper and of_paper[pipeline]
+            rows.append(cells.MethodRow(labels, values, average, known, group=name))
+    shown = {measured["representation"] for measured in data["runs"]}
+    for name, title in paper["titles"].items():
+        for i, (pipeline, by_set) in enumerate(paper["auc"][name].items()):
+            labels = ["" if i else f"paper, {title}", ""]
+            more = {"paper": by_set, "paper_label": _TITLES[pipeline]}
+            rows += [] if name in shown else [cells.MethodRow(labels, **more)]
+    sets = {e["name"]: e["title"] for measured in data["runs"] for e in measured["sets"]}
+    degrees, seeds = " / ".join(cells.DEGREES), seeds_text(data["settings"])
+    title = f"Q3: pose AUC{degrees} (%) within each representation, {seeds}"
+    note = "Mean over seeds; bold is the higher unrounded mean of the two pipelines."
+    return cells.method_table(title, ["Representation", "Pipeline"], sets, rows, [note])
 
 
 def _delta_table(data: dict[str, Any]) -> Table:

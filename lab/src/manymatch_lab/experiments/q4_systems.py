@@ -12,7 +12,8 @@ import dataclasses
 import datetime
 import json
 import platform
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,18 +26,25 @@ from manymatch.associate.candidates import Association
 from manymatch.batch.outputs import write_json
 from manymatch.batch.parts import difference, num_pairs, read_run
 from manymatch.cli import flags
+from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
-from manymatch_lab import style
-from manymatch_lab.cells import DEGREES, columns, dim, set_table, triplet
-from manymatch_lab.checks import count
+from manymatch_lab import cells
+from manymatch_lab.checks import choice, count
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.evaluate.inputs import GraphReader, ImageGraphs, open_datasets, refuse_namesakes
-from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, differences
+from manymatch_lab.evaluate.inputs import (
+    GraphReader,
+    ImageGraphs,
+    open_datasets,
+    pair_list,
+    refuse_namesakes,
+    representation_of,
+)
+from manymatch_lab.evaluate.protocol import PAPER, RecordedRun, assumptions, differences
 from manymatch_lab.evaluate.run import PaperRun, RunConfig, RunResult, run_header
 from manymatch_lab.evaluate.run_tables import budget_text, seeds_text
-from manymatch_lab.evaluate.statistics import THRESHOLDS, auc_spread
-from manymatch_lab.evaluate.tables import Cell, Table
+from manymatch_lab.evaluate.statistics import auc_spread
+from manymatch_lab.evaluate.tables import Table
 from manymatch_lab.flags import (
     Limit,
     Longest0,
@@ -48,17 +56,9 @@ from manymatch_lab.flags import (
     Workers,
 )
 from manymatch_lab.numbers import paper_numbers
-from manymatch_lab.pose_runs import (
-    Presets,
-    RunSets,
-    left_out,
-    not_run,
-    paper_sets,
-    present,
-    with_precision,
-)
-from manymatch_lab.systems import SYSTEMS, load_system
-from manymatch_lab.systems.base import System, SystemGraphs
+from manymatch_lab.pose_runs import Presets, RunSets, left_out, not_run, paper_sets, present
+from manymatch_lab.systems import PAPER_SYSTEMS, SYSTEMS, load_system
+from manymatch_lab.systems.base import LIGHTGLUE_ADAPTIVE, System, SystemGraphs
 
 QUESTION = "How does preserve-then-resolve compare with complete matching systems?"
 EXAMPLE = (
@@ -75,13 +75,15 @@ _PACKAGES = (
 )  # fmt: skip
 # Entries of the identity of graphs in which results of another environment may differ.
 _OF_MACHINE = ("versions", "device")
-# Text of a cell where the paper has no number.
-_NOTHING = "–"
-# Of the figure: height of a row and of what is around them, in cm, and the distance between the
-# thresholds of one system, in rows, so that their intervals stay apart.
-_ROW_CM, _EDGE_CM = 0.62, 1.9
-_STEP = 0.22
-_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8, "markersize": 3.6}
+# What the paper does not say of its comparison.
+_ASSUMED = (
+    "every system has the seeds of our row",
+    "matches are cut by their own scores",
+    "what the SuperPoint row does differently from rank-one SuperPoint of Q3, whose numbers differ "
+    "in the paper, is unknown: here both are the same pipeline",
+)
+# Longest reason in a cell; the notes have all of it.
+_SHORT = 60
 
 
 class ImageSets(RunSets):
@@ -120,17 +122,21 @@ class ImageSets(RunSets):
 
 @dataclasses.dataclass(frozen=True)
 class Systems:
-    """Systems to compare, and presets of preserve-then-resolve, one row each."""
+    """Systems to compare, and configurations of preserve-then-resolve, one row each."""
 
     systems: Sequence[System]
-    matchers: Sequence[Matcher]
+    configs: Sequence[MatcherConfig]
+    where: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # arguments of `Matcher`
 
     @classmethod
     def from_flags(
         cls,
         *,
+        systems: Annotated[
+            str, "paper for the six systems of the paper, or all; --system names single ones."
+        ] = "all",
         system: Annotated[
-            Sequence[str], f"One of {', '.join(SYSTEMS)}; may be repeated. By default all."
+            Sequence[str], f"Instead of --systems, one of {', '.join(SYSTEMS)}; may be repeated."
         ] = (),
         preset: Presets = (),
         precision: Precision = None,
@@ -140,13 +146,34 @@ class Systems:
     ) -> Systems:
         """Choose systems; nothing is loaded yet."""
         where: dict[str, Any] = {"device": device, "offline": offline}
+        groups = {"paper": PAPER_SYSTEMS, "all": tuple(SYSTEMS)}
+        chosen = tuple(system) or groups[choice(systems, "systems", groups)]
+        changes = {} if precision is None else {"precision": precision}
         return cls(
-            [load_system(name, **where) for name in dict.fromkeys(system or SYSTEMS)],
-            [
-                Matcher(with_precision(name, precision), cache=cache, **where)
-                for name in (preset or (PAPER.preset,))
-            ],
+            [load_system(name, **where) for name in dict.fromkeys(chosen)],
+            [MatcherConfig.of(name, **changes) for name in (preset or (PAPER.preset,))],
+            {**where, "cache": cache},
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """A row on one set: the graphs, if they can be made here, and what kept results must be of."""
+
+    name: str
+    title: str
+    representation: str
+    pairs: int
+    task: Mapping[str, Any]
+    graphs: GraphReader | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    about: Mapping[str, Any]
+    jobs: Sequence[_Job]
+    configs: Mapping[str, tuple[RunConfig, PaperRun]]
+    why: str | None  # it cannot be run here
 
 
 def run(
@@ -155,67 +182,45 @@ def run(
     """Match and pose every set with every system, by the same pose protocol.
 
     Every pair is matched once a system, and the matches are kept; the pose is estimated once a
-    seed. A system whose package or weights are not here has the results that were computed in this
-    folder by another environment, marked as such, or else a row that says how to get it.
+    seed, from the best 1,024 matches and, in a second row, from all of them. A system whose package
+    or weights are not here has the results that were computed in this folder by another
+    environment, marked as such, or else a row that says how to get it.
     """
     options = options or PAPER.options
-    of_systems, of_ours = _configs(options, seeds)
-    paper_systems, paper_ours = map(PaperRun, _configs(PAPER.options, PAPER.seeds))
+    prepared = _prepared(sets, systems, options, seeds)
+    for row in prepared:
+        for job in row.jobs if row.why is None else ():
+            _refuse_others(sets, job, row.configs)
     recorded: list[RecordedRun] = []
     failed: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-
-    def add_row(
-        about: dict[str, Any],
-        each: Sequence[GraphReader],
-        config: RunConfig,
-        paper: PaperRun,
-        why: str | None,
-    ) -> None:
-        found: dict[str, Any] = {}
-        lacking: list[str | None] = []
-        for graphs in each:
-            result, environment, reason = _result(sets, graphs, config, paper, why)
-            if result is None:
-                lacking += [why, reason and f"{reason} ({graphs.title})"]
+    for row in prepared:
+        for number, (name, (config, paper)) in enumerate(row.configs.items()):
+            if number and not _was_cut(rows[-1], row.configs):
                 continue
-            recorded.append(result.recorded(paper))
-            failed.extend(not_run(graphs, result.not_run, len(result)))
-            found[graphs.name] = {
-                "auc": auc_spread(result.errors).to_dict(),
-                "median_matches": float(np.median(result.num_edges)),
-                "pairs": len(result),
-                "environment": environment,
-            }
-        missing = "; ".join(dict.fromkeys(filter(None, lacking))) or None
-        rows.append({**about, "sets": found, "missing": missing})
-
-    for system in systems.systems:
-        place = sets.folder / "correspondences" / system.name
-        about = {name: getattr(system, name) for name in ("name", "title", "paper", "specialist")}
-        graphs = [SystemGraphs(one, system, place / one.set_name) for one in sets.members]
-        add_row(about, graphs, of_systems, paper_systems, _why_not(system))
-    for matcher in systems.matchers:
-        preset = matcher.config.preset
-        about = {"name": f"{_OURS}-{preset}", "title": f"Ours ({preset})", "paper": _OURS}
-        ours = [ImageGraphs(one, matcher) for one in sets.members]
-        why = None
-        try:
-            # Asking for the networks loads them.
-            matcher.load()
-        except (ValueError, ImportError) as error:
-            why = " ".join(str(error).split())
-        add_row(about | {"specialist": False}, ours, of_ours, paper_ours, why)
-    absent = [
-        title
-        for key, title in paper_numbers("q4")["titles"].items()
-        if not any(row["paper"] == key and row["sets"] for row in rows)
-    ]
+            found: dict[str, Any] = {}
+            lacking: list[str | None] = []
+            for job in row.jobs:
+                result, environment, reason = _result(sets, job, name, config, paper, row.why)
+                if result is None:
+                    lacking += [row.why, reason and f"{reason} ({job.title})"]
+                    continue
+                recorded += [result.recorded(paper)] if not number else []
+                failed.extend(not_run(job, result.not_run, len(result)) if not number else [])
+                found[job.name] = {
+                    "auc": auc_spread(result.errors).to_dict(),
+                    "median_matches": float(np.median(result.num_edges)),
+                    "most_matches": int(result.num_edges.max()),
+                    "pairs": len(result),
+                    "environment": environment,
+                }
+            missing = "; ".join(dict.fromkeys(filter(None, lacking))) or None
+            if number and not found:
+                continue
+            rows.append({**row.about, "capped": not number, "sets": found, "missing": missing})
     return {
-        "differs_from_paper": [
-            *differences(recorded, complete=True),
-            *([f"systems without {', '.join(absent)}"] if absent else []),
-        ],
+        "differs_from_paper": [*differences(recorded, complete=True), *_other_rows(rows)],
+        "assumed": [*_ASSUMED, *assumptions(recorded)],
         "settings": sets.settings(options, seeds),
         "sets": [
             {"name": dataset.set_name, "title": dataset.title, "notes": list(dataset.notes)}
@@ -227,36 +232,112 @@ def run(
     }
 
 
-def _configs(options: Options, seeds: int) -> tuple[RunConfig, RunConfig]:
-    """Return how the pose is estimated: of a system, and of our rows."""
+def _prepared(sets: ImageSets, systems: Systems, options: Options, seeds: int) -> list[_Row]:
+    """List the rows, and load what they need; what cannot be loaded says why."""
+    both = zip(_configs(options, seeds), _configs(PAPER.options, PAPER.seeds), strict=True)
+    of_systems, of_ours = (
+        {name: (config, PaperRun(paper[name])) for name, config in own.items()}
+        for own, paper in both
+    )
+    rows = []
+    for system in systems.systems:
+        place = sets.folder / "correspondences" / system.name
+        about = {name: getattr(system, name) for name in ("name", "title", "paper", "specialist")}
+        why = _why_not(system)
+        jobs = []
+        for dataset in sets.members:
+            graphs = SystemGraphs(dataset, system, place / dataset.set_name)
+            task = graphs.task if why else _task(graphs)
+            jobs.append(_job(dataset, system.name, task, None if why else graphs))
+        rows.append(_Row(about, jobs, of_systems, why))
+    for config in systems.configs:
+        about = {"name": f"{_OURS}-{config.preset}", "title": f"Ours ({config.preset})"}
+        about |= {"paper": _OURS, "specialist": False}
+        matcher, why = None, None
+        try:
+            matcher = Matcher(config, **systems.where)
+            # Asking for the networks loads them.
+            matcher.load()
+        except (ValueError, ImportError) as error:
+            why = " ".join(str(error).split())
+        jobs = []
+        for dataset in sets.members:
+            known = {"preset": config.preset, **pair_list(dataset)}
+            ours = ImageGraphs(dataset, matcher) if matcher and not why else None
+            task = _task(ours) if ours else known
+            jobs.append(_job(dataset, representation_of(config), task, ours))
+        rows.append(_Row(about, jobs, of_ours, why))
+    return rows
+
+
+def _job(
+    dataset: Dataset, representation: str, task: Mapping[str, Any], graphs: GraphReader | None
+) -> _Job:
+    names = dataset.set_name, dataset.title, representation
+    return _Job(*names, len(dataset), task, graphs)
+
+
+def _configs(options: Options, seeds: int) -> tuple[dict[str, RunConfig], dict[str, RunConfig]]:
+    """Return how poses are estimated, by folder: of a system, capped and not, and of our rows."""
+    capped, whole = Association.rank_one(PAPER.association.keep), Association.uncapped(1)
     return (
-        RunConfig("poselib", Association.uncapped(1), options, seeds),
-        RunConfig(PAPER.method, PAPER.association, options, seeds),
+        {
+            "poselib": RunConfig("poselib", capped, options, seeds),
+            "poselib-uncapped": RunConfig("poselib", whole, options, seeds),
+        },
+        {PAPER.method: RunConfig(PAPER.method, PAPER.association, options, seeds)},
     )
 
 
+def _was_cut(row: Mapping[str, Any], configs: Mapping[str, tuple[RunConfig, PaperRun]]) -> bool:
+    """Whether the cap left out matches of a pair; if not, all matches give the same poses."""
+    keep = next(iter(configs.values()))[0].association.keep
+    return any(found["most_matches"] == keep for found in row["sets"].values())
+
+
+def _other_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name systems of the paper that have no numbers, and systems that the paper does not have."""
+    titles = paper_numbers("q4")["titles"]
+    here = [row["paper"] for row in rows if row["sets"]]
+    absent = [title for key, title in titles.items() if key not in here]
+    others = dict.fromkeys(row["title"] for row in rows if not row["paper"])
+    texts = [f"systems without {', '.join(absent)}"] if absent else []
+    return texts + ([f"also {', '.join(others)}, not in the paper"] if others else [])
+
+
+def _task(graphs: GraphReader) -> dict[str, Any]:
+    """Return what must be the same for kept results to stand in the table, without versions."""
+    return {key: graphs.identity[key] for key in graphs.identity if key not in _OF_MACHINE}
+
+
+def _refuse_others(
+    sets: ImageSets, job: _Job, configs: Mapping[str, tuple[RunConfig, PaperRun]]
+) -> None:
+    """Refuse a folder with results of other settings, before anything is computed."""
+    for name, (config, _) in configs.items():
+        folder = sets.run_folder(job) / name
+        _, differing = _kept(folder, job.task, config, None)
+        if differing:
+            raise ValueError(f"out must be a folder of these settings, got {folder}: {differing}")
+
+
 def _result(
-    sets: ImageSets, graphs: GraphReader, config: RunConfig, paper: PaperRun, why: str | None
+    sets: ImageSets, job: _Job, name: str, config: RunConfig, paper: PaperRun, why: str | None
 ) -> tuple[RunResult | None, dict[str, Any] | None, str]:
     """Run a row on a set, or read what another environment computed of it.
 
     `why` says why it cannot be run now. Returns the result, the environment that it comes from
     (None for this one) and, without a result, why kept results in the folder do not count.
     """
-    name = config.estimator
-    folder = sets.run_folder(graphs) / name
-    total = num_pairs(len(graphs), sets.limit)
-    # What must be the same for kept results to stand in the table; other versions may.
-    if isinstance(graphs, SystemGraphs) and why is not None:
-        task = graphs.task
-    else:
-        task = {key: graphs.identity[key] for key in graphs.identity if key not in _OF_MACHINE}
-    kept, reason = _kept(folder, task, config, total)
+    folder = sets.run_folder(job) / name
+    kept, reason = _kept(folder, job.task, config, num_pairs(job.pairs, sets.limit))
     # Results of this environment are read by the run itself, which computes missing pairs.
-    if why is None and (
-        kept is None or kept.header == kept.header | _plain(run_header(graphs, config))
+    if (
+        job.graphs is not None
+        and why is None
+        and (kept is None or kept.header == kept.header | _plain(run_header(job.graphs, config)))
     ):
-        result = sets.run_set(graphs, {name: config}, {name: paper})[name]
+        result = sets.run_set(job.graphs, {name: config}, {name: paper})[name]
         if not (folder / _ENVIRONMENT).is_file():
             write_json(folder / _ENVIRONMENT, environment_now())
         return result, None, ""
@@ -270,7 +351,7 @@ def _result(
 
 
 def _kept(
-    folder: Path, task: dict[str, Any], config: RunConfig, total: int
+    folder: Path, task: Mapping[str, Any], config: RunConfig, total: int | None
 ) -> tuple[RunResult | None, str]:
     """Read the results that are in a folder, or say why they do not belong here."""
     if read_run(folder) is None:
@@ -283,7 +364,7 @@ def _kept(
     for name, value in _plain({**task, "config": config.to_dict()}).items():
         if differing := difference(found.get(name), value, name):
             return None, f"its folder holds {differing}"
-    if len(result) < total:
+    if total is not None and len(result) < total:
         return None, f"its kept results are of {len(result):,} of {count(total, 'pair')} only"
     return result, ""
 
@@ -326,11 +407,8 @@ def _footnotes(data: dict[str, Any]) -> list[str]:
 
 
 def tables(data: dict[str, Any]) -> list[Table]:
-    """Show all systems on all sets in the paper's form, what is missing, and each set's ranking."""
-    absent = [[_title(row, {}), row["missing"]] for row in data["rows"] if row["missing"]]
-    lacking = Table("Q4: systems that are not run", ["Method", "What is missing"], absent)
-    by_set = [_of_set(data, entry) for entry in data["sets"]]
-    return [_overview(data), *([lacking] if absent else []), *by_set]
+    """Show all systems on all sets in the paper's form, and how sure the numbers are."""
+    return [_overview(data), _matches(data)]
 
 
 def notes(data: dict[str, Any]) -> list[str]:
@@ -365,62 +443,55 @@ def _why_not(system: System) -> str | None:
     return None
 
 
-def ranked(values: Sequence[float | None]) -> list[int | None]:
-    """Place of every value, 1 for the largest; equal values share a place, None has none."""
-    taking = sorted({value for value in values if value is not None}, reverse=True)
-    return [None if value is None else taking.index(value) + 1 for value in values]
-
-
 def _overview(data: dict[str, Any]) -> Table:
     paper = paper_numbers("q4")
-    names = [entry["name"] for entry in data["sets"]]
-    known = [name for name in names if name in PAPER.pairs]
-    header = ["Method", *(entry["title"] for entry in data["sets"])]
-    rows: list[Sequence[str | Cell]] = []
+    rows = []
     for row in data["rows"]:
-        found = [row["sets"].get(name) for name in names]
-        cells = [triplet(f["auc"]["mean"]) if f else Cell("not run", dim=True) for f in found]
-        rows.append([_title(row, _marks(data)), *cells])
-        if known and row["paper"]:
-            auc = paper["auc"][row["paper"]]
-            texts = [triplet(auc[name]) if name in known else _NOTHING for name in names]
-            rows.append(dim([f"  paper, {paper['titles'][row['paper']]}", *texts]))
-    title = f"Q4: complete systems, pose AUC{' / '.join(DEGREES)} (%)"
-    note = "† trained for pairs of visible and thermal images, and left out of the rankings."
-    return set_table(title, header, rows, [note, *_footnotes(data)], data)
+        known = paper["auc"][row["paper"]] if row["paper"] and row["capped"] else None
+        values = {name: found["auc"]["mean"] for name, found in row["sets"].items()}
+        complete = len(values) == len(data["sets"]) > 0
+        rows.append(
+            cells.MethodRow(
+                [_title(row, _marks(data))],
+                values,
+                cells.macro_mean(list(values.values())) if complete else None,
+                known,
+                f"paper, {paper['titles'].get(row['paper'])}",
+                group="" if row["capped"] and not row["specialist"] else None,
+                reason=textwrap.shorten(row["missing"] or "", _SHORT, placeholder=" …"),
+            )
+        )
+    lacking = {row["title"]: row["missing"] for row in data["rows"] if row["missing"]}
+    notes = [
+        "Bold and underlined: best and second best of the rows that can be compared. † trained for "
+        "pairs of visible and thermal images, and ‡ all matches instead of the best "
+        f"{PAPER.association.keep:,}, are left out of that.",
+        *_footnotes(data),
+        *(f"{title} is not run: {why}." for title, why in lacking.items()),
+    ]
+    if any("LightGlue" in row["title"] for row in data["rows"]):
+        depth, width = LIGHTGLUE_ADAPTIVE
+        notes.insert(1, f"LightGlue is adaptive as published: depth {depth}, width {width}.")
+    title = f"Q4: complete systems, pose AUC{' / '.join(cells.DEGREES)} (%)"
+    sets = {entry["name"]: entry["title"] for entry in data["sets"]}
+    return cells.method_table(title, ["Method"], sets, rows, notes, second=True)
 
 
-def _of_set(data: dict[str, Any], entry: dict[str, Any]) -> Table:
-    paper = paper_numbers("q4")["auc"]
-    known = entry["name"] in PAPER.pairs
-    here = [
-        (row, row["sets"][entry["name"]]) for row in data["rows"] if entry["name"] in row["sets"]
-    ]
-    places = [
-        ranked([None if row["specialist"] else found["auc"]["mean"][i] for row, found in here])
-        for i in range(len(THRESHOLDS))
-    ]
-    header = ["Method", *columns("AUC"), f"95 % {DEGREES[-1]}", "matches"]
-    rows: list[list[str | Cell]] = []
-    for number, (row, found) in enumerate(here):
-        cells: list[str | Cell] = [_title(row, _marks(data), entry["name"])]
-        for i, value in enumerate(found["auc"]["mean"]):
-            place = places[i][number]
-            cells.append(Cell(f"{value:.1f}", bold=place == 1, underline=place == 2))
-        low, high = found["auc"]["interval"][-1]
-        cells += [f"[{low:.1f}, {high:.1f}]", f"{found['median_matches']:.0f}"]
-        if known:
-            of_paper = paper[row["paper"]][entry["name"]] if row["paper"] else None
-            cells += dim([_NOTHING] * 3 if of_paper is None else [f"{v:.1f}" for v in of_paper])
-        rows.append(cells)
-    pairs = here[0][1]["pairs"] if here else 0
-    note = (
-        "Bold and underlined: best and second best, † left out. The interval resamples pairs; "
-        "matches are the median number that reached the pose estimator."
-    )
-    title = f"Q4: {entry['title']}, {count(pairs, 'pair')}"
-    header += columns("paper ") if known else []
-    return Table(title, header, rows, [note, *_footnotes(data)])
+def _matches(data: dict[str, Any]) -> Table:
+    """Show how many matches reach the estimator, and the interval of the AUC over pairs."""
+    rows = []
+    for row in (row for row in data["rows"] if row["sets"]):
+        texts = []
+        for entry in data["sets"]:
+            found = row["sets"].get(entry["name"])
+            low, high = found["auc"]["interval"][-1] if found else (0.0, 0.0)
+            text = f"{found['median_matches']:.0f}, [{low:.1f}, {high:.1f}]" if found else ""
+            texts.append(text)
+        rows.append([_title(row, _marks(data)), *texts])
+    degrees = cells.DEGREES[-1]
+    title = f"Q4: median number of matches, and 95 % interval of the AUC{degrees} over pairs"
+    header = ["Method", *(f"{e['title']}" for e in data["sets"])]
+    return Table(title, header, rows)
 
 
 def _title(row: dict[str, Any], marks: dict[str, int], name: str | None = None) -> str:
@@ -429,56 +500,9 @@ def _title(row: dict[str, Any], marks: dict[str, int], name: str | None = None) 
     others = [one["environment"] for one in found if marks and one.get("environment")]
     numbers = dict.fromkeys(marks[_environment_text(one)] for one in others)
     of_others = "".join(f" [{number}]" for number in numbers)
-    return f"{row['title']}{'†' if row['specialist'] else ''}{of_others}"
+    marks_of_row = ("†" if row["specialist"] else "") + ("" if row["capped"] else "‡")
+    return f"{row['title']}{marks_of_row}{of_others}"
 
 
-def systems(data: dict[str, Any]) -> style.Figure:
-    """Draw the AUC of every system with its interval over pairs; hollow marks are the paper's."""
-    paper = paper_numbers("q4")["auc"]
-    rows = [row for row in data["rows"] if row["sets"]]
-    if not rows:
-        figure = style.new_figure(style.PAGE_CM, 2.0)
-        figure.text(0.5, 0.5, "No system could be run.", ha="center", va="center")
-        return figure
-    names = [_title(row, {}) for row in rows]
-    figure, axes = style.panels(
-        len(data["sets"]), 3, row_cm=_EDGE_CM + _ROW_CM * max(len(rows), 4), sharey=True
-    )
-    hollow = False
-    for axis, entry in zip(axes, data["sets"], strict=True):
-        largest = 0.0
-        for i, (colour, marker) in enumerate(
-            zip(style.THRESHOLD_COLOURS.values(), style.MARKERS, strict=False)
-        ):
-            for number, row in enumerate(rows):
-                if entry["name"] not in row["sets"]:
-                    continue
-                place = number + (i - 1) * _STEP
-                auc = row["sets"][entry["name"]]["auc"]
-                low, high = auc["interval"][i]
-                axis.plot([low, high], [place, place], color=colour, linewidth=1.0, alpha=0.6)
-                axis.plot(auc["mean"][i], place, marker, color=colour, markersize=4)
-                largest = max(largest, high)
-                theirs = paper.get(row["paper"], {}).get(entry["name"])
-                if theirs is not None:
-                    hollow = True
-                    largest = max(largest, theirs[i])
-                    axis.plot(theirs[i], place, marker, markeredgecolor=colour, **_HOLLOW)
-        axis.set_title(entry["title"], loc="left")
-        axis.set_yticks(range(len(rows)), names, color=style.INK)
-        axis.set_ylim(len(rows) - 0.4, -0.6)
-        right = 1.05 * largest or 1.0
-        axis.set_xlim(-0.02 * right, right)
-        axis.tick_params(axis="y", length=0)
-        axis.spines["left"].set_visible(False)
-        axis.grid(axis="y", visible=False)
-    figure.supxlabel("pose AUC (%), interval over pairs", fontsize=7.5, color=style.INK)
-    handles = style.threshold_lines(markers=True)
-    if hollow:
-        edge = {"markerfacecolor": "white", "markeredgecolor": style.GREY}
-        handles.append(style.legend_line("paper", linestyle="", marker="o", **edge))
-    style.legend_above(figure, handles)
-    return figure
-
-
-FIGURES = {"q4_systems": systems}
+# The paper has a table of this only.
+FIGURES: dict[str, Any] = {}

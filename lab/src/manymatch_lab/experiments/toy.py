@@ -80,6 +80,7 @@ def run(
             *unequal("delta", delta, PAPER.options.delta),
             *unequal("q", q, PAPER.options.q),
         ],
+        "assumed": ["the candidates and hypotheses of the graph, which the paper only draws"],
         "settings": {"eps": eps, "delta": delta, "q": q},
         "edges": [list(edge) for edge in _EDGES],
         "num_configurations": len(every),

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from manymatch_lab.checks import suggest
 from manymatch_lab.systems.base import (
     Correspondences,
-    ImageMatcherSystem,
+    EfficientLoftrSystem,
     LightGlueSystem,
     NativeSystem,
     System,
 )
 from manymatch_lab.systems.vismatch import Mast3r, OmniGlue, RoMa, XoFTR
 
-__all__ = ["SYSTEMS", "Correspondences", "System", "load_system"]
+__all__ = ["PAPER_SYSTEMS", "SYSTEMS", "Correspondences", "System", "load_system"]
 
 #: Systems by name: those of the paper in its order, then further ones.
 SYSTEMS: dict[str, Callable[..., System]] = {
@@ -23,7 +23,7 @@ SYSTEMS: dict[str, Callable[..., System]] = {
     "superpoint-lightglue": functools.partial(
         LightGlueSystem, "superpoint", "SuperPoint + LightGlue", "sp-lg"
     ),
-    "efficient-loftr": functools.partial(ImageMatcherSystem, "efficient-loftr", "ELoFTR", "eloftr"),
+    "efficient-loftr": functools.partial(EfficientLoftrSystem),
     **{system.name: system for system in (OmniGlue, Mast3r, XoFTR, RoMa)},
     "aliked-lightglue": functools.partial(LightGlueSystem, "aliked-n16", "ALIKED + LightGlue"),
     "disk-lightglue": functools.partial(LightGlueSystem, "disk", "DISK + LightGlue"),
@@ -32,6 +32,9 @@ SYSTEMS: dict[str, Callable[..., System]] = {
     "xfeat-mnn": functools.partial(NativeSystem, "xfeat", "XFeat + MNN"),
     "sift-mnn": functools.partial(NativeSystem, "sift", "SIFT + MNN"),
 }
+
+#: Those of the paper, in its order.
+PAPER_SYSTEMS = tuple(SYSTEMS)[: tuple(SYSTEMS).index("roma")]
 
 
 def load_system(name: str, *, device: str = "auto", offline: bool = False) -> System:

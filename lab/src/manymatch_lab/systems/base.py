@@ -22,6 +22,7 @@ from manymatch.batch.batch import pairs_identity
 from manymatch.features.detectors import Detector
 from manymatch.features.device import choose_device, to_device, weights_hash
 from manymatch.features.extractor import Features
+from manymatch.features.matchers.lightglue import LightGlue
 from manymatch.features.registry import Model, find_model, load_detector, load_matcher
 from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.features.weights import WeightsError, find_weights
@@ -32,7 +33,7 @@ from manymatch.io.pairs import Pair
 from manymatch.matcher.cameras import resolve_camera
 from manymatch_lab.checks import FloatArray, float_array, read_only, refusal
 from manymatch_lab.datasets.dataset import Dataset
-from manymatch_lab.evaluate.inputs import GraphReader, about_pair
+from manymatch_lab.evaluate.inputs import GraphReader, about_pair, pair_list
 from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 _PIXELS = "an (M, 2) array of pixels"
@@ -61,10 +62,6 @@ class Correspondences:
     def __len__(self) -> int:
         return len(self.points0)
 
-    def head(self, count: int | None) -> Correspondences:
-        """Keep the first ones, all of them if `count` is None."""
-        return Correspondences(self.points0[:count], self.points1[:count], self.scores[:count])
-
 
 class System(abc.ABC):
     """A matcher with everything it needs, loaded when it is first used."""
@@ -74,7 +71,8 @@ class System(abc.ABC):
     paper: str = ""  # its row in the paper's table, if it is there
     #: Trained for one kind of pair (visible and thermal), and therefore left out of rankings.
     specialist: bool = False
-    keep: int | None = None  # how many of the best correspondences reach the estimator; None: all
+    #: What of its input is not known of the paper's comparison.
+    assumed: Sequence[str] = ()
     #: Resizes images by a rule of its own, and gets them as the files have them.
     own_size: bool = False
     packages: Sequence[str] = ()  # that run it, as Python imports them
@@ -149,14 +147,14 @@ def _inside(points: ArrayLike, image: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return np.asarray(np.all((array >= -0.5) & (array <= size - 0.5), axis=1))
 
 
-#: The paper's limits: keypoints of an image, and associations that reach the estimator.
-MAX_KEYPOINTS, KEEP = 2048, 1024
+#: The paper's limit of the keypoints of an image.
+MAX_KEYPOINTS = 2048
+#: LightGlue's published defaults: confidence at which layers stop, and keypoints are left out.
+LIGHTGLUE_ADAPTIVE = (0.95, 0.99)
 
 
 class NativeSystem(System):
     """One detector of the catalogue, its descriptors, rank-one mutual neighbours."""
-
-    keep: int | None = KEEP
 
     def __init__(self, detector: str, title: str, paper: str = "", **where: Any) -> None:
         super().__init__(**where)
@@ -209,11 +207,10 @@ class NativeSystem(System):
 class LightGlueSystem(NativeSystem):
     """One detector of the catalogue, and the LightGlue that was trained for it."""
 
-    keep = None
-
     def __init__(self, detector: str, title: str, paper: str = "", **where: Any) -> None:
         super().__init__(detector, title, paper, **where)
-        self.matcher = load_matcher("lightglue", detector, **where)
+        self.matcher = LightGlue(detector, **where)
+        self.matcher.adaptive = LIGHTGLUE_ADAPTIVE
         if self.matcher.model is None:
             raise RuntimeError("LightGlue has weights for every detector that it takes")
         self._weights = self.matcher.model
@@ -246,15 +243,16 @@ class LightGlueSystem(NativeSystem):
         return seen[0].points[index0], seen[1].points[index1], scores
 
 
-class ImageMatcherSystem(System):
-    """A matcher of the library that takes images."""
+class EfficientLoftrSystem(System):
+    """EfficientLoFTR at working size, padded to the multiples of pixels that it takes."""
 
+    name, title, paper = "efficient-loftr", "ELoFTR", "eloftr"
     packages: Sequence[str] = ("torch", "transformers")
+    assumed = ("ELoFTR gets images at working size",)
 
-    def __init__(self, matcher: str, title: str, paper: str = "", **where: Any) -> None:
+    def __init__(self, **where: Any) -> None:
         super().__init__(**where)
-        self.name, self.title, self.paper = matcher, title, paper
-        self.matcher = load_matcher(matcher, **where)
+        self.matcher = load_matcher(self.name, **where)
 
     @property
     def models(self) -> Sequence[Model]:
@@ -302,16 +300,13 @@ class SystemGraphs(GraphReader):
     @functools.cached_property
     def task(self) -> dict[str, Any]:
         """The part of the identity that does not need the system: the pairs and their size."""
-        dataset, system = self._dataset, self._system
+        system = self._system
         resize = Resize.none() if system.own_size else self._resize()
-        pairs = pairs_identity(dataset.pairs, system.device, network=False)
         return {
-            "set": self.name,
             "system": system.name,
-            "keep": system.keep,
+            "assumed": list(system.assumed),
             "resize": resize.to_dict(),
-            "longest": [dataset.longest0, dataset.longest1],
-            **{name: pairs[name] for name in ("pair_count", "pair_list_hash")},
+            **pair_list(self._dataset),
         }
 
     @functools.cached_property
@@ -328,13 +323,12 @@ class SystemGraphs(GraphReader):
         dataset = self._dataset
         pair = dataset.pairs[index]
         found, (size0, size1) = self._correspondences(index, pair)
-        kept = found.head(self._system.keep)
-        edges = np.column_stack([np.arange(len(kept))] * 2)
-        ranks = np.ones(len(kept), dtype=np.int64)
+        edges = np.column_stack([np.arange(len(found))] * 2)
+        ranks = np.ones(len(found), dtype=np.int64)
         return PosedGraph.of_pair(
             pair,
             index,
-            graph=AssociationGraph(kept.points0, kept.points1, edges, kept.scores, ranks),
+            graph=AssociationGraph(found.points0, found.points1, edges, found.scores, ranks),
             camera0=resolve_camera(pair.camera0, pair.path0, size0, "camera0").camera,
             camera1=resolve_camera(pair.camera1, pair.path1, size1, "camera1").camera,
             size0=size0,

@@ -158,6 +158,7 @@ class Mast3r(VismatchSystem):
     _hub_id = "naver/MASt3R_ViTLarge_BaseDecoder_512_catmlpdpt_metric"
     weights = (_weights("mast3r", "CC BY-NC-SA 4.0", hub_id=_hub_id),)
     own_size = True
+    assumed = ("MASt3R gets the file with a longer edge of 512 pixels, as its own loader has it",)
 
     def settings(self) -> dict[str, Any]:
         """Return settings with the size."""
@@ -182,6 +183,7 @@ class XoFTR(VismatchSystem):
     name, title, paper, model = "xoftr", "XoFTR", "xoftr", "xoftr"
     weights = (_weights("xoftr", "Apache-2.0", hub_id="vismatch/xoftr"),)
     specialist = True
+    assumed = ("XoFTR gets images at working size",)
 
 
 class RoMa(VismatchSystem):

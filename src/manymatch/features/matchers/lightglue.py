@@ -1,7 +1,7 @@
 """LightGlue: a transformer that matches the keypoints of a detector, in the code of kornia.
 
 Detections are those of this package, so that all sources with one detector share them. The network
-runs at full depth with all keypoints.
+runs at full depth with all keypoints, unless `adaptive` is set.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Matches must be more probable than this, as published.
 _THRESHOLD = 0.1
+_WHOLE = (-1.0, -1.0)
 # Sizes of the smaller network.
 _LIGHTER = {"descriptor_dim": 96, "n_layers": 6, "num_heads": 1}
 
@@ -41,14 +42,17 @@ class LightGlue(PairMatcher):
         if model.family == "lightglue" and model.detector is not None
     }
 
+    #: Confidences at which layers stop and keypoints are left out; below 0 for never.
+    adaptive: tuple[float, float] = _WHOLE
+
     def build(self, source: Path | str, model: Model) -> torch.nn.Module:
         """Make kornia's network."""
         network = require("kornia.feature", f"the matcher {model.name!r}", "features").LightGlue(
             None,
             input_dim=model.dim,
             **(_LIGHTER if model.detector == "xfeat" else {}),
-            depth_confidence=-1,
-            width_confidence=-1,
+            depth_confidence=self.adaptive[0],
+            width_confidence=self.adaptive[1],
             filter_threshold=_THRESHOLD,
         )
         return fill(network, source, model)
@@ -56,7 +60,8 @@ class LightGlue(PairMatcher):
     def settings(self) -> dict[str, Any]:
         """Return the hash of the weights and the threshold."""
         weights = weights_hash(self.network)
-        return {"matching": "LightGlue", "matcher_weights": weights, "threshold": _THRESHOLD}
+        found = {"matching": "LightGlue", "matcher_weights": weights, "threshold": _THRESHOLD}
+        return found if self.adaptive == _WHOLE else {**found, "adaptive": list(self.adaptive)}
 
     def match(self, first: Features, second: Features) -> _Matches:
         """Match the keypoints of two images; `match` of `PairMatcher`."""

@@ -1,0 +1,158 @@
+"""Every table and figure of the paper that data and weights allow, on one page."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE
+from manymatch.io.files import as_folder, write_text
+from manymatch_lab.engine import ExperimentReport
+from manymatch_lab.evaluate.inputs import FileGraphs, open_datasets
+from manymatch_lab.evaluate.protocol import PAPER, protocol_sentence
+from manymatch_lab.evaluate.tables import Table
+
+#: What of the paper an experiment makes, in the order of the page.
+PAPER_ITEMS = {
+    "teaser": "Figure 1",
+    "diagnose": "Section 2 and supplement A: layers, debias ranks",
+    "operators": "Supplement A: association operators",
+    "qualitative": "Supplement A: PCA of features",
+    "epipolar": "Section 3: an inlier is not necessarily real",
+    "toy": "Supplement B: toy configurations",
+    "q1": "Q1: K-sweep, reference-pose table",
+    "q2": "Q2: estimators, runtime, complementarity",
+    "q3": "Q3: representations, paired gains",
+    "q4": "Q4: complete systems",
+    "sensitivity": "Sensitivity to q and δ",
+}
+_DENSE = ("teaser", "diagnose", "operators", "qualitative")
+_DIAGNOSTIC = "navi-wild-diagnostic"
+# For a preset that the paper does not have: layers below it, and directions of position.
+_LAYERS_BELOW, _DEBIAS = 3, 10
+_STYLE = (
+    "body{font:15px sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#222}"
+    "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}"
+    "td,th{padding:2px 9px;text-align:right;vertical-align:top}"
+    "td:first-child,th:first-child{text-align:left}th{border-bottom:1px solid #222}"
+    "p{max-width:60em}i{color:#666}img{max-width:100%}td{border-bottom:1px solid #eee}"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Sets as a user names them, those of graphs by themselves, and why others are missing."""
+
+    sets: list[str]
+    graphs: list[str] = dataclasses.field(default_factory=list)
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+    diagnostic: list[str] = dataclasses.field(default_factory=list)  # with depth
+
+
+def discovered(root: object) -> Found:
+    """Find the paper's sets in a folder or, where there are none, all other sets in it."""
+    folder = as_folder(root, "root")
+    missing: dict[str, str] = {}
+
+    def opens(name: str, place: object = None) -> bool:
+        try:
+            for dataset in open_datasets(name, place):
+                dataset.require_truth()
+                if not any(pair.path0.is_file() for pair in dataset.pairs):
+                    raise ValueError(f"its images are not in {str(folder)!r}")  # noqa: TRY301
+        except (ValueError, OSError, ImportError) as error:
+            missing[name] = " ".join(str(error).split())
+            return False
+        return True
+
+    papers = [name for name in PAPER.pairs if opens(name, folder)]
+    diagnostic = [_DIAGNOSTIC] if opens(_DIAGNOSTIC, folder) else []
+    of_paper = dict(missing)
+    if papers:
+        return Found(papers, [], of_paper, diagnostic)
+    children = [path for path in sorted(folder.iterdir()) if path.is_dir()]
+    graphs = [str(path) for path in children if FileGraphs.find(str(path))]
+    images = [str(path) for path in children if str(path) not in graphs and opens(str(path))]
+    return Found(graphs + images, graphs, of_paper, diagnostic or images)
+
+
+def attempts(name: str, found: Found, preset: str | None) -> Iterator[dict[str, Any]]:
+    """Go through the arguments with which an experiment is tried: all sets, then graphs alone."""
+    given: dict[str, Any] = {"sets": found.sets}
+    if name in _DENSE:
+        given["sets"] = found.diagnostic or found.sets
+        given["data_set"] = next(iter(given["sets"]), "")
+        features = FEATURE_PRESETS.get(preset or "")
+        if features is not None and features.descriptor != NATIVE:
+            layer = features.layer or 1
+            one = [f"{features.descriptor}:{layer}"] if name == "diagnose" else features.descriptor
+            given |= {"backbone": one, "layer": layer, "debias": features.debias or None}
+            if name == "qualitative":
+                given |= {"against": max(1, layer - _LAYERS_BELOW), "debias": _DEBIAS}
+            if name == "diagnose":
+                del given["debias"]
+    elif preset is not None:
+        given["preset"] = [preset]
+    if name == "q4":
+        given["sets"] = [one for one in found.sets if one not in found.graphs]
+    yield given
+    if found.graphs and name not in (*_DENSE, "q4", "toy") and found.graphs != found.sets:
+        yield {**given, "sets": found.graphs}
+
+
+class Page:
+    """The page with all reports, written again after each of them."""
+
+    def __init__(self, folder: Path, missing: dict[str, str]) -> None:
+        self.folder, self.missing = folder, missing
+        self.path = folder / "index.html"
+        self.reports: dict[str, ExperimentReport] = {}
+        self.failed: dict[str, str] = {}
+
+    def add(self, name: str, report: ExperimentReport) -> None:
+        """Add the report of an experiment."""
+        self.reports[name] = report
+
+    def fail(self, name: str, error: Exception) -> None:
+        """Note why an experiment, or a part of its sets, could not be run."""
+        self.failed[name] = " ".join(str(error).split())
+
+    def state(self, name: str) -> str:
+        """Say in one sentence what became of an experiment."""
+        why = self.failed.get(name)
+        if name in self.reports:
+            return "made" if why is None else f"made with the graphs alone, as for images: {why}"
+        return "not tried yet" if why is None else f"could not be run: {why}"
+
+    def write(self) -> None:
+        """Write the page."""
+        rows = []
+        for name, item in PAPER_ITEMS.items():
+            data = self.reports[name].data if name in self.reports else {}
+            protocol = ""
+            if "differs_from_paper" in data:
+                protocol = protocol_sentence(data["differs_from_paper"], data.get("assumed", ()))
+            rows.append([item, name, self.state(name), protocol])
+        header = ["in the paper", "experiment", "here", "protocol"]
+        parts = [Table("What was made, and what was not", header, rows).html()]
+        lacking = [["all", name, why] for name, why in self.missing.items()]
+        for name, report in self.reports.items():
+            lacking += [[name, one["set"], one["why"]] for one in report.data.get("missing", ())]
+            absent = (row for row in report.data.get("rows", ()) if row.get("missing"))
+            lacking += [[name, row["title"], row["missing"]] for row in absent]
+        if lacking:
+            header = ["experiment", "set or system", "why"]
+            parts.append(Table("What could not be run, and why", header, lacking).html())
+        for name, report in self.reports.items():
+            parts.append(f"<h2 id={name!r}>{html.escape(PAPER_ITEMS[name])}</h2>")
+            parts += [f"<p>{html.escape(text)}</p>" for text in (report.title, *report.notes)]
+            parts += [table.html() for table in report.tables]
+            parts += [f'<p><img src="{name}/{figure}.png"></p>' for figure in report.figures]
+        title = "Preserve, Then Resolve: the paper's numbers in italics beside ours"
+        head = f"<meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>"
+        body = "\n".join(parts)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.path, f"<!doctype html>{head}<h1>{title}</h1>\n{body}\n")
