@@ -35,6 +35,8 @@ def test_sets_are_found_and_those_of_the_paper_that_are_not_say_why(miniature):
     found = discovered(miniature)
     assert found.sets == [str(miniature / "graphs"), str(miniature / "posed_pairs")]
     assert found.graphs == [str(miniature / "graphs")]
+    # Figures of one pair take a single set.
+    assert found.diagnostic == [str(miniature / "posed_pairs")]
     assert "root must have" in found.missing["scannet1500"]
 
 

@@ -348,8 +348,7 @@ void Estimator<P>::run_auto() {
   const double lowest = *std::min_element(costs.of_edge.begin(), costs.of_edge.end());
   for (double& c : costs.of_edge) c -= lowest;
   const P whole_problem(graph_, data_);
-  const HcmTerms reported(graph_, options_.q, options_.delta, input_.given_priors());
-  resolve(whole_problem, reported, costs, unpolished);
+  resolve(whole_problem, HcmTerms(graph_, options_.q, options_.delta), costs, unpolished);
   if (out_.success) take_alternatives(whole_problem, costs, others);
   out_.timing.resolve = seconds_since(resolve_start);
 }

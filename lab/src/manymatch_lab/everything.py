@@ -49,7 +49,7 @@ class Found:
     sets: list[str]
     graphs: list[str] = dataclasses.field(default_factory=list)
     missing: dict[str, str] = dataclasses.field(default_factory=dict)
-    diagnostic: list[str] = dataclasses.field(default_factory=list)  # with depth
+    diagnostic: list[str] = dataclasses.field(default_factory=list)  # single sets, with depth first
 
 
 def discovered(root: object) -> Found:
@@ -76,7 +76,23 @@ def discovered(root: object) -> Found:
     children = [path for path in sorted(folder.iterdir()) if path.is_dir()]
     graphs = [str(path) for path in children if FileGraphs.find(str(path))]
     images = [str(path) for path in children if str(path) not in graphs and opens(str(path))]
-    return Found(graphs + images, graphs, of_paper, diagnostic or images)
+    several = (image for image in map(Path, images) if _has_depth(image) is None)
+    places = [
+        *map(Path, images),
+        *(place for image in several for place in sorted(image.iterdir())),
+    ]
+    single = {str(place): depth for place in places if (depth := _has_depth(place)) is not None}
+    with_depth = [name for name, depth in single.items() if depth]
+    return Found(graphs + images, graphs, of_paper, diagnostic or with_depth or list(single))
+
+
+def _has_depth(folder: Path) -> bool | None:
+    """Whether the one set in a folder has depth; None if there is no set, or there are several."""
+    try:
+        found = open_datasets(str(folder)) if folder.is_dir() else []
+    except (ValueError, OSError):
+        return None
+    return found[0].depth is not None if len(found) == 1 else None
 
 
 def attempts(name: str, found: Found, preset: str | None) -> Iterator[dict[str, Any]]:
