@@ -171,9 +171,9 @@ def run_all(
                 try:
                     report, _ = execute({**defaults, **chosen, "folder": folder / name})
                 except (ValueError, ImportError) as error:
-                    page.fail(name, error)
+                    page.failed[name] = " ".join(str(error).split())
                 else:
-                    page.add(name, report)
+                    page.reports[name] = report
                     break
             page.write()
             print_plain(page.state(name), style="" if name in page.reports else "red")

@@ -126,15 +126,7 @@ class Page:
         self.folder, self.missing = folder, missing
         self.path = folder / "index.html"
         self.reports: dict[str, ExperimentReport] = {}
-        self.failed: dict[str, str] = {}
-
-    def add(self, name: str, report: ExperimentReport) -> None:
-        """Add the report of an experiment."""
-        self.reports[name] = report
-
-    def fail(self, name: str, error: Exception) -> None:
-        """Note why an experiment, or a part of its sets, could not be run."""
-        self.failed[name] = " ".join(str(error).split())
+        self.failed: dict[str, str] = {}  # why an experiment, or a part of its sets, was not run
 
     def state(self, name: str) -> str:
         """Say in one sentence what became of an experiment."""

@@ -160,10 +160,10 @@ class Systems:
 class _Job:
     """A row on one set: the graphs, if they can be made here, and what kept results must be of."""
 
+    dataset: Dataset
     name: str
     title: str
     representation: str
-    pairs: int
     task: Mapping[str, Any]
     graphs: GraphReader | None
 
@@ -206,7 +206,7 @@ def run(
                     lacking += [row.why, reason and f"{reason} ({job.title})"]
                     continue
                 recorded += [result.recorded(paper)] if not number else []
-                failed.extend(not_run(job, result.not_run, len(result)) if not number else [])
+                failed += not_run(job, result.not_run, len(result)) if not number else []
                 found[job.name] = {
                     "auc": auc_spread(result.errors).to_dict(),
                     "median_matches": float(np.median(result.num_edges)),
@@ -248,7 +248,9 @@ def _prepared(sets: ImageSets, systems: Systems, options: Options, seeds: int) -
         for dataset in sets.members:
             graphs = SystemGraphs(dataset, system, place / dataset.set_name)
             task = graphs.task if why else _task(graphs)
-            jobs.append(_job(dataset, system.name, task, None if why else graphs))
+            made = None if why else graphs
+            about_set = dataset, dataset.set_name, dataset.title
+            jobs.append(_Job(*about_set, system.name, task, made))
         rows.append(_Row(about, jobs, of_systems, why))
     for config in systems.configs:
         about = {"name": f"{_OURS}-{config.preset}", "title": f"Ours ({config.preset})"}
@@ -265,16 +267,10 @@ def _prepared(sets: ImageSets, systems: Systems, options: Options, seeds: int) -
             known = {"preset": config.preset, **pair_list(dataset)}
             ours = ImageGraphs(dataset, matcher) if matcher and not why else None
             task = _task(ours) if ours else known
-            jobs.append(_job(dataset, representation_of(config), task, ours))
+            about_set = dataset, dataset.set_name, dataset.title
+            jobs.append(_Job(*about_set, representation_of(config), task, ours))
         rows.append(_Row(about, jobs, of_ours, why))
     return rows
-
-
-def _job(
-    dataset: Dataset, representation: str, task: Mapping[str, Any], graphs: GraphReader | None
-) -> _Job:
-    names = dataset.set_name, dataset.title, representation
-    return _Job(*names, len(dataset), task, graphs)
 
 
 def _configs(options: Options, seeds: int) -> tuple[dict[str, RunConfig], dict[str, RunConfig]]:
@@ -330,7 +326,7 @@ def _result(
     (None for this one) and, without a result, why kept results in the folder do not count.
     """
     folder = sets.run_folder(job) / name
-    kept, reason = _kept(folder, job.task, config, num_pairs(job.pairs, sets.limit))
+    kept, reason = _kept(folder, job.task, config, num_pairs(len(job.dataset), sets.limit))
     # Results of this environment are read by the run itself, which computes missing pairs.
     if (
         job.graphs is not None
