@@ -126,7 +126,7 @@ def test_a_set_file_in_the_root_of_a_set_applies(install, tmp_path):
         ('name = "../up"', "name must be at most 100 letters, digits"),
         ('name = ".."', "name must be at most 100 letters, digits"),
         ("longest1", "the settings of a set"),
-        (f"#{'x' * 100_000}", "longer than 50,000 characters"),
+        (f"#{'x' * 100_000}", "more than 50,000 characters"),
     ],
 )
 def test_a_wrong_set_file_is_one_sentence(tmp_path, text, says):
