@@ -176,7 +176,8 @@ def run_all(
                     page.reports[name] = report
                     break
             page.write()
-            print_plain(page.state(name), style="" if name in page.reports else "red")
+            why = f": {page.failed[name]}" if name in page.failed else ""
+            print_plain(f"{page.state(name)}{why}", style="" if name in page.reports else "red")
         print_plain(f"Written: {page.path}")
         if not page.reports:
             raise typer.Exit(UNSOLVED)

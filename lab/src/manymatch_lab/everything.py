@@ -39,6 +39,7 @@ _STYLE = (
     "td,th{padding:2px 9px;text-align:right;vertical-align:top}"
     "td:first-child,th:first-child{text-align:left}th{border-bottom:1px solid #222}"
     "p{max-width:60em}i{color:#666}img{max-width:100%}td{border-bottom:1px solid #eee}"
+    ".words td,.words th{text-align:left;min-width:6em}"
 )
 
 
@@ -129,11 +130,10 @@ class Page:
         self.failed: dict[str, str] = {}  # why an experiment, or a part of its sets, was not run
 
     def state(self, name: str) -> str:
-        """Say in one sentence what became of an experiment."""
-        why = self.failed.get(name)
+        """Say what became of an experiment; why is in `failed`."""
         if name in self.reports:
-            return "made" if why is None else f"made with the graphs alone, as for images: {why}"
-        return "not tried yet" if why is None else f"could not be run: {why}"
+            return "made with the graphs alone" if name in self.failed else "made"
+        return "could not be run" if name in self.failed else "not tried yet"
 
     def write(self) -> None:
         """Write the page."""
@@ -145,15 +145,18 @@ class Page:
                 protocol = protocol_sentence(data["differs_from_paper"], data.get("assumed", ()))
             rows.append([item, name, self.state(name), protocol])
         header = ["in the paper", "experiment", "here", "protocol"]
-        parts = [Table("What was made, and what was not", header, rows).html()]
+        words = [Table("What was made, and what was not", header, rows).html()]
         lacking = [["all", name, why] for name, why in self.missing.items()]
+        for name, why in self.failed.items():
+            lacking.append([name, "images" if name in self.reports else "all", why])
         for name, report in self.reports.items():
             lacking += [[name, one["set"], one["why"]] for one in report.data.get("missing", ())]
             absent = (row for row in report.data.get("rows", ()) if row.get("missing"))
             lacking += [[name, row["title"], row["missing"]] for row in absent]
         if lacking:
             header = ["experiment", "set or system", "why"]
-            parts.append(Table("What could not be run, and why", header, lacking).html())
+            words.append(Table("What could not be run, and why", header, lacking).html())
+        parts = [f"<div class=words>{''.join(words)}</div>"]
         for name, report in self.reports.items():
             parts.append(f"<h2 id={name!r}>{html.escape(PAPER_ITEMS[name])}</h2>")
             parts += [f"<p>{html.escape(text)}</p>" for text in (report.title, *report.notes)]
