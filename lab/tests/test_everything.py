@@ -1,6 +1,5 @@
 """``manymatch-lab all``: what the reference data allow, in miniature, on one page."""
 
-import os
 import re
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from manymatch_lab import command
 from manymatch_lab.command import app
 from manymatch_lab.engine import EXPERIMENTS, NOT_IN_PAPER
 from manymatch_lab.everything import PAPER_ITEMS, discovered
+from tests.support.data_folder import data_folder
 
-DATA = Path(os.environ.get("MANYMATCH_DATA", "/nowhere"))
+DATA = (data_folder() or Path()).resolve()
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def miniature(tmp_path):
     root = tmp_path / "data"
     for name in ("graphs/effnet/kitti_vo", "posed_pairs/kitti_vo", "real_index"):
         if not (DATA / name).is_dir():
-            pytest.skip("MANYMATCH_DATA does not name the reference data")
+            pytest.skip("needs the reference data: MANYMATCH_DATA")
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).symlink_to(DATA / name)
     return root
