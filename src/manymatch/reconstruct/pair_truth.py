@@ -38,9 +38,10 @@ _JOINTS, _ROUNDS, _LEAST_GAIN = 64, 12, 1e-6
 # Worlds that are tried: links count by their log-odds above these numbers, and those below count
 # against a world that they agree with, by 1 at most.
 _LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
-# A stricter world unfolds the one before if it refuses so many links of it for each that it keeps,
-# and if those that it keeps look better than those it refuses in so many of all comparisons. Most
-# of its links are old ones: sides that are taken apart have no new pairs.
+# A stricter world replaces the one before if it refuses at least `_REFUSED` links of it for each
+# link that it keeps, and if a kept link has higher log-odds than a refused one in at least
+# `_BETTER` of all comparisons. Most of its links must be links of the world before: sides that are
+# taken apart have no new pairs.
 _REFUSED, _BETTER = 0.25, 0.8
 
 
