@@ -181,7 +181,7 @@ class Settlement {
   static constexpr double kBehind = 1e9;
   // The noise of a source with fewer residuals than this is mostly assumed, to be large.
   static constexpr double kFewResiduals = 20.0;
-  // A polish by source computes its weights kSourceWeights times, and then takes kSourceSteps steps.
+  // A polish by source computes weights kSourceWeights times, then takes kSourceSteps steps.
   static constexpr int kSourceWeights = 3, kSourceSteps = 6;
   // Below minus this log-odds the weight of an edge is 0, above plus this it is linear.
   static constexpr double kSoft = 2.5;
