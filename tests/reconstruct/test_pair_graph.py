@@ -130,6 +130,8 @@ def test_keypoints_of_two_sources_at_one_place_are_one(tmp_path):
         assert len(graph.photos[pair.first].points) == 600
         assert len(pair.matches) == len(pair.match_probability) > 20
         assert pair.matches.max() < 300
+        for side, photo in enumerate((graph.photos[pair.first], graph.photos[pair.second])):
+            assert photo.source[pair.matches[:, side]].min() >= 0
         assert all(len(np.unique(side)) == len(side) for side in pair.matches.T)
 
 

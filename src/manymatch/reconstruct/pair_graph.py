@@ -156,6 +156,10 @@ class PairGraph:
                     found[frozenset((name0, name1))] = name0, name1, pair
         names = {name: place for place, name in enumerate(sorted(photos))}
         first = {name: _first_at_place(photo.points) for name, photo in photos.items()}
+        for name, photo in photos.items():
+            if photo.source is not None:
+                known = photo.source >= 0
+                photo.source[first[name][known]] = photo.source[known]
         pairs = []
         for name0, name1, pair in found.values():
             sides = zip((name0, name1), pair.matches.T, strict=True)
