@@ -162,7 +162,6 @@ void gms(int count) {
   std::printf("%d kept\n", kept);
 }
 
-// Without the matrix product, which is done by NumPy.
 void neighbours(int count) {
   constexpr std::size_t n = 512, dimension = 32;
   Source random(4);
@@ -175,22 +174,13 @@ void neighbours(int count) {
       unit_row(std::span(row), std::span(&side[i * dimension], dimension));
     }
   }
-  std::vector<float> product(n * n, 0.0F);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < n; ++j) {
-      for (std::size_t c = 0; c < dimension; ++c) {
-        product[i * n + j] += rows[0][i * dimension + c] * rows[1][j * dimension + c];
-      }
-    }
-  }
   bool valid[n];
   std::fill_n(valid, n, true);
   std::size_t edges = 0;
   counted([&] {
     for (int i = 0; i < count; ++i) {
-      NeighbourSearch search({rows[0].data(), valid, n, dimension},
-                             {rows[1].data(), valid, n, dimension}, 5, 5, 1);
-      search.scan(product.data(), n, n, 0, 0);
+      NeighbourSearch search({rows[0].data(), valid, n, dimension, {}, n},
+                             {rows[1].data(), valid, n, dimension, {}, n}, 5, 5, 1);
       edges += search.edges(Operator::kMutual, 2048).rank.size();
     }
   });

@@ -4,8 +4,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -45,12 +47,24 @@ Out<bool> unit_rows(const In<T, nb::ndim<2>>& x,
   return flags_to_numpy(valid);
 }
 
-UnitRows to_rows(const Rows& rows, const Flags& valid, const char* name) {
+using Owners = std::optional<In<int32_t, nb::ndim<1>>>;
+
+UnitRows to_rows(const Rows& rows, const Flags& valid, const Owners& owners, const char* name) {
   check_length(name, valid.shape(0), rows.shape(0));
   if (rows.shape(0) > static_cast<std::size_t>(std::numeric_limits<int32_t>::max())) {
     throw nb::value_error("there must be fewer than 2^31 rows");
   }
-  return {rows.data(), valid.data(), rows.shape(0), rows.shape(1)};
+  const std::span<const int32_t> given = view_of(owners);
+  std::size_t keypoints = rows.shape(0);
+  if (owners) {
+    check_length("owners", given.size(), rows.shape(0));
+    const auto [least, most] = std::minmax_element(given.begin(), given.end());
+    keypoints = given.empty() ? 0 : static_cast<std::size_t>(*most) + 1;
+    if (!given.empty() && (*least < 0 || keypoints > given.size())) {
+      throw nb::value_error("owners must be numbers from 0, fewer than rows");
+    }
+  }
+  return {rows.data(), valid.data(), rows.shape(0), rows.shape(1), given, keypoints};
 }
 
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
@@ -68,45 +82,21 @@ EdgeTuple to_arrays(RankedEdges edges) {
           to_numpy(std::move(edges.rank))};
 }
 
-// The search, and the arrays that it points into.
-class Neighbours {
- public:
-  Neighbours(Rows unit0, Flags valid0, Rows unit1, Flags valid1, std::size_t k0, std::size_t k1,
-             int threads)
-      : unit0_(std::move(unit0)),
-        unit1_(std::move(unit1)),
-        valid0_(std::move(valid0)),
-        valid1_(std::move(valid1)),
-        search_(to_rows(unit0_, valid0_, "valid0"), to_rows(unit1_, valid1_, "valid1"), k0, k1,
-                threads) {
-    check_length("unit1", unit1_.shape(1), unit0_.shape(1));
-  }
-
-  void scan(const Rows& tile, std::size_t row0, std::size_t column0) {
-    const std::size_t rows = tile.shape(0), columns = tile.shape(1);
-    if (row0 > unit0_.shape(0) || rows > unit0_.shape(0) - row0 || column0 > unit1_.shape(0) ||
-        columns > unit1_.shape(0) - column0) {
-      throw nb::value_error("tile must lie inside the product");
-    }
+EdgeTuple nearest_edges(const Rows& unit0, const Flags& valid0, const Owners& owners0,
+                        const Rows& unit1, const Flags& valid1, const Owners& owners1,
+                        std::size_t k0, std::size_t k1, const std::string& op,
+                        std::optional<std::size_t> max_edges, int threads) {
+  check_length("unit1", unit1.shape(1), unit0.shape(1));
+  const UnitRows left = to_rows(unit0, valid0, owners0, "valid0");
+  const UnitRows right = to_rows(unit1, valid1, owners1, "valid1");
+  const Operator kind = to_operator(op);
+  RankedEdges edges;
+  {
     nb::gil_scoped_release release;
-    search_.scan(tile.data(), rows, columns, row0, column0);
+    edges = NeighbourSearch(left, right, k0, k1, threads).edges(kind, max_edges.value_or(kNoLimit));
   }
-
-  EdgeTuple edges(const std::string& op, std::optional<std::size_t> max_edges) {
-    const Operator kind = to_operator(op);
-    RankedEdges edges;
-    {
-      nb::gil_scoped_release release;
-      edges = search_.edges(kind, max_edges.value_or(kNoLimit));
-    }
-    return to_arrays(std::move(edges));
-  }
-
- private:
-  Rows unit0_, unit1_;
-  Flags valid0_, valid1_;
-  NeighbourSearch search_;
-};
+  return to_arrays(std::move(edges));
+}
 
 ListsView to_view(const In<int32_t, nb::ndim<2>>& index, const Rows& similarity,
                   std::size_t num_others) {
@@ -143,17 +133,12 @@ void bind_associate(nb::module_& m) {
         nb::arg("threads") = 1, text);
   m.def("unit_rows", &unit_rows<double>, nb::arg("x").noconvert(), nb::arg("unit").noconvert(),
         nb::arg("threads") = 1, text);
-  nb::class_<Neighbours>(m, "Neighbours",
-                         "Exact nearest neighbours between two sets of unit rows, found with the "
-                         "help of their float32 product.")
-      .def(nb::init<Rows, Flags, Rows, Flags, std::size_t, std::size_t, int>(), nb::arg("unit0"),
-           nb::arg("valid0"), nb::arg("unit1"), nb::arg("valid1"), nb::arg("k0"), nb::arg("k1"),
-           nb::arg("threads") = 1)
-      .def("scan", &Neighbours::scan, nb::arg("tile"), nb::arg("row0"), nb::arg("column0"),
-           "Scan a tile of unit0 @ unit1.T; every entry must be scanned exactly once.")
-      .def("edges", &Neighbours::edges, nb::arg("operator"),
-           nb::arg("max_edges").none() = nb::none(),
-           "Edges, similarity and rank by (rank, decreasing similarity, i, j); call it once.");
+  m.def("nearest_edges", &nearest_edges, nb::arg("unit0"), nb::arg("valid0"),
+        nb::arg("owners0").none(), nb::arg("unit1"), nb::arg("valid1"), nb::arg("owners1").none(),
+        nb::arg("k0"), nb::arg("k1"), nb::arg("operator"), nb::arg("max_edges").none() = nb::none(),
+        nb::arg("threads") = 1,
+        "Edges, similarity and rank by (rank, decreasing similarity, i, j) between keypoints that "
+        "own rows of unit length.");
   m.def("edges_of_lists", &edges_of_lists, nb::arg("index0"), nb::arg("similarity0"),
         nb::arg("index1"), nb::arg("similarity1"), nb::arg("operator"),
         nb::arg("max_edges").none() = nb::none(),

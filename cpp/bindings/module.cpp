@@ -21,6 +21,7 @@ void bind_fundamental(nb::module_& m);
 void bind_gms(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_homography(nb::module_& m);
+void bind_maps(nb::module_& m);
 void bind_relative_pose(nb::module_& m);
 void bind_rigid(nb::module_& m);
 void bind_unknown_focal(nb::module_& m);
@@ -61,6 +62,7 @@ NB_MODULE(_core, m) {
   bind_absolute_pose(m);
   bind_fundamental(m);
   bind_homography(m);
+  bind_maps(m);
   bind_relative_pose(m);
   bind_rigid(m);
   bind_unknown_focal(m);

@@ -51,7 +51,8 @@ std::vector<InstructionSet> available_instruction_sets() {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
   if (avx512) sets.push_back(InstructionSet::avx512);
   if (avx2) sets.push_back(InstructionSet::avx2);
 #elif defined(__aarch64__)

@@ -1,9 +1,9 @@
 #include "manymatch/edge_sets.h"
 
 #include <algorithm>
+#include <compare>
 #include <iterator>
 #include <numeric>
-#include <tuple>
 
 #include "manymatch/filter/gms.h"
 #include "manymatch/ransac/sampler.h"
@@ -51,10 +51,11 @@ Subgraph::Subgraph(const Graph& whole, std::vector<int> chosen)
 
 std::vector<int> Subgraph::local(const std::vector<int>& chosen) const {
   std::vector<int> numbers;
+  auto own = edges.begin();
   for (int e : chosen) {
-    const auto found = std::lower_bound(edges.begin(), edges.end(), e);
-    if (found != edges.end() && *found == e) {
-      numbers.push_back(static_cast<int>(found - edges.begin()));
+    while (own != edges.end() && *own < e) ++own;
+    if (own != edges.end() && *own == e) {
+      numbers.push_back(static_cast<int>(own - edges.begin()));
     }
   }
   return numbers;
@@ -102,32 +103,39 @@ std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) 
 std::vector<int32_t> joint_ranks(const GraphInput& input, const Graph& graph) {
   if (input.rank.empty() && input.similarity.empty()) return {};
   // Better edges have smaller keys.
-  const auto key_of = [&](int e) {
-    double worth = 0.0;
-    if (!input.similarity.empty()) {
-      worth = input.similarity[at(e)];
-    } else if (!input.belief.empty()) {
-      worth = input.belief[at(e)];
-    }
-    return std::tuple(input.source.empty() ? 0 : input.source[at(e)], -worth,
-                      input.rank.empty() ? 1 : input.rank[at(e)]);
+  struct Key {
+    int source;
+    double cost;
+    int32_t rank;
+    auto operator<=>(const Key&) const = default;
   };
+  std::vector<Key> key(graph.num_edges(), Key{0, 0.0, 1});
+  for (std::size_t e = 0; e < key.size(); ++e) {
+    if (!input.source.empty()) key[e].source = input.source[e];
+    if (!input.similarity.empty()) {
+      key[e].cost = -input.similarity[e];
+    } else if (!input.belief.empty()) {
+      key[e].cost = -input.belief[e];
+    }
+    if (!input.rank.empty()) key[e].rank = input.rank[e];
+  }
   std::vector<int32_t> joint(graph.num_edges(), 1);
   if (!input.rank.empty()) joint.assign(input.rank.begin(), input.rank.end());
-  std::vector<int> list;
+  std::vector<Key> keys;  // of the edges at a vertex
   for (const Adjacency* side : {&graph.at0, &graph.at1}) {
     for (std::size_t v = 0; v + 1 < side->start.size(); ++v) {
-      list.assign(side->edges.begin() + side->start[v], side->edges.begin() + side->start[v + 1]);
-      std::sort(list.begin(), list.end(), [&](int a, int b) { return key_of(a) < key_of(b); });
-      std::size_t first = 0;  // of the same source
-      for (std::size_t i = 0, next = 0; i < list.size(); i = next) {
-        const auto key = key_of(list[i]);
-        if (std::get<0>(key) != std::get<0>(key_of(list[first]))) first = i;
-        while (next < list.size() && key_of(list[next]) == key) ++next;
-        const auto place = static_cast<int32_t>(i - first) + 1;  // equal edges share a place
-        for (std::size_t k = i; k < next; ++k) {
-          joint[at(list[k])] = std::max(joint[at(list[k])], place);
-        }
+      const std::span edges(side->edges.begin() + side->start[v],
+                            side->edges.begin() + side->start[v + 1]);
+      keys.clear();
+      for (int e : edges) keys.push_back(key[at(e)]);
+      std::sort(keys.begin(), keys.end());
+      for (int e : edges) {
+        // Better edges of the same source; equal edges share a place.
+        const Key& own = key[at(e)];
+        const auto first = std::partition_point(
+            keys.begin(), keys.end(), [&](const Key& k) { return k.source < own.source; });
+        const auto place = std::lower_bound(first, keys.end(), own) - first;
+        joint[at(e)] = std::max(joint[at(e)], static_cast<int32_t>(place) + 1);
       }
     }
   }

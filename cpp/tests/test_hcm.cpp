@@ -138,9 +138,24 @@ void test_given_priors_of_the_paper() {
   }
 }
 
+// A score without tables has the same bits.
+void test_no_tables() {
+  Source random(7);
+  for (int g = 0; g < 20; ++g) {
+    const Graph graph = random_graph(random, 5 + random.pick(20), 5 + random.pick(20), 0.3);
+    const HcmTerms tables(graph, 0.3, 0.01);
+    const HcmTerms none(graph, 0.3, 0.01, {}, HcmTerms::kNoTables);
+    for (double share : {0.0, 0.1, 0.5, 1.0}) {
+      const Mask mask = random_mask(random, graph.num_edges(), share);
+      CHECK_EQ(HcmEvaluator(graph, none)(mask), HcmEvaluator(graph, tables)(mask));
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
+  test_no_tables();
   test_definition();
   test_fewest_edges();
   test_given_priors();

@@ -139,6 +139,56 @@ void test_stop_by(const Toy& toy, const Graph& graph, const HcmTerms& terms) {
   }
 }
 
+// Iterations of a search with a pool that is told that samples without outliers never come.
+int64_t iterations_of(const TranslationData& data, const Graph& graph, int pool_size,
+                      double confidence, int threads) {
+  const TranslationProblem problem(graph, data);
+  const HcmTerms terms(graph, 0.3, 0.01);
+  std::vector<int> all(graph.num_edges());
+  std::iota(all.begin(), all.end(), 0);
+  const Proposals proposals(graph, all, false);
+  Options options;
+  options.seed = 7;
+  options.min_iterations = 300;
+  options.max_iterations = 30000;
+  options.confidence = confidence;
+  Workers workers(threads);
+  Interrupt interrupt;
+  LoRansac<TranslationProblem, HcmScorer> search(
+      problem, proposals, options, Weighting::kByDegree, [&] { return HcmScorer(graph, terms); },
+      workers, interrupt);
+  search.stop_by([](MaskView) { return 0.0; });
+  Pool<Shift> pool(pool_size);
+  return search.run(pool_size ? &pool : nullptr).iterations;
+}
+
+void test_repeats_end_the_search(const Toy& toy, const Graph& graph) {
+  for (int threads : {1, 3}) {
+    // The pool has the best of all samples, and most of these find the shift: the first count, at
+    // the end of the batch with iteration 300, is enough.
+    CHECK_EQ(iterations_of(toy.data, graph, 100, 0.9999, threads), 5 * kBatch + 1);
+    CHECK_EQ(iterations_of(toy.data, graph, 14, 0.9999, threads), 5 * kBatch + 1);
+    // 1.5 log(10000) = 13.8 repeats are needed: the pool is too small, or there is none.
+    CHECK_EQ(iterations_of(toy.data, graph, 13, 0.9999, threads), 30000);
+    CHECK_EQ(iterations_of(toy.data, graph, 0, 0.9999, threads), 30000);
+    CHECK_EQ(iterations_of(toy.data, graph, 20, 0.9999999, threads), 30000);
+  }
+}
+
+// Without true edges no model is found twice, and the search gives up.
+void test_search_without_repeats_gives_up(const Toy& toy, const Graph& graph) {
+  TranslationData scattered = toy.data;
+  Source random(5);
+  for (auto* column : {&scattered.x1, &scattered.y1}) {
+    for (double& value : *column) value = random.in(0, 1000);
+  }
+  for (int threads : {1, 3}) {
+    const int64_t iterations = iterations_of(scattered, graph, 100, 0.9999, threads);
+    CHECK(iterations >= 20000 && iterations < 26000);
+    CHECK_EQ(iterations_of(scattered, graph, 5, 0.9999, threads), 30000);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -146,6 +196,8 @@ int main() {
   const Graph graph = make_graph(toy.edges, 40, 40);
   const HcmTerms terms(graph, 0.3, 0.01);
   test_stop_by(toy, graph, terms);
+  test_repeats_end_the_search(toy, graph);
+  test_search_without_repeats_gives_up(toy, graph);
   test_screen_and_threads_change_nothing<HcmScorer>(toy, graph,
                                                     [&] { return HcmScorer(graph, terms); });
   test_screen_and_threads_change_nothing<McmScorer>(toy, graph, [&] { return McmScorer(graph); });

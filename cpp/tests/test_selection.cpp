@@ -52,7 +52,7 @@ class TableProblem : public ProblemDefaults<TableProblem> {
     return count_bits(own);
   }
   // Every model is refined on all edges.
-  int within(const Named&, double, std::span<uint64_t> mask) const {
+  int within(const Named&, double, std::span<uint64_t> mask, std::span<double> = {}) const {
     for (int e = 0; e < static_cast<int>(graph_.num_edges()); ++e) set_bit(mask, e);
     return static_cast<int>(graph_.num_edges());
   }

@@ -62,12 +62,13 @@ class TranslationProblem : public ProblemDefaults<TranslationProblem> {
     return within(model, factor * factor * eps() * eps(), mask);
   }
   int inliers(const Shift& model, std::span<uint64_t> mask, std::span<double> r2) const {
+    return within(model, eps() * eps(), mask, r2);
+  }
+  int within(const Shift& model, double limit2, std::span<uint64_t> mask,
+             std::span<double> r2 = {}) const {
     for (std::size_t e = 0; e < (r2.empty() ? 0 : graph_.num_edges()); ++e) {
       r2[e] = distance2(model, static_cast<int>(e));
     }
-    return within(model, eps() * eps(), mask);
-  }
-  int within(const Shift& model, double limit2, std::span<uint64_t> mask) const {
     std::fill(mask.begin(), mask.end(), 0);
     for (int e = 0; e < static_cast<int>(graph_.num_edges()); ++e) {
       if (distance2(model, e) < limit2) set_bit(mask, e);

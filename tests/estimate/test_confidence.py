@@ -493,7 +493,7 @@ def test_swapped_images_have_the_same_confidence(seed, config, method):
     if abs(first.num_matches - second.num_matches) > 3:
         return  # one of the two searches did not get there
     assert first.verdict == second.verdict == "solved"
-    assert min(first.pose_probability, second.pose_probability) > 0.95
+    assert min(first.pose_probability, second.pose_probability) > 0.9
     assert second.parallax_deg == pytest.approx(first.parallax_deg, rel=0.1)
     # The two searches end in poses that differ by what the matches leave open.
     assert 1 / 3 < second.rotation.sd_deg / first.rotation.sd_deg < 3
@@ -539,6 +539,19 @@ def test_json_has_both_parts_and_the_names_of_columns(config):
         assert record[f"{name}_sd_deg"] == part.sd_deg
         assert record[f"{name}_probability"] == part.probability
     assert confidence.PartConfidence(**record["rotation"]) == sure.rotation
+
+
+@pytest.mark.parametrize("turn", [0.0, 0.1])
+def test_an_image_and_itself_determine_the_rotation(turn):
+    points = np.random.default_rng(4).uniform(0.0, 900.0, (300, 2))
+    K = np.array([[800.0, 0.0, 450.0], [0.0, 800.0, 450.0], [0.0, 0.0, 1.0]])
+    R = np.array([[np.cos(turn), 0, np.sin(turn)], [0, 1, 0], [-np.sin(turn), 0, np.cos(turn)]])
+    rays = np.c_[points, np.ones(300)] @ (K @ R @ np.linalg.inv(K)).T
+    graph = manymatch.AssociationGraph.from_matches(points, rays[:, :2] / rays[:, 2:])
+    found = manymatch.assess(manymatch.estimate_relative_pose(graph, K, K))
+    assert found.verdict == "degenerate"
+    assert found.reason.startswith("The rotation is known to ±")
+    assert "the direction of translation is open" in found.reason
 
 
 def test_direction_at_little_parallax_is_open_while_the_rotation_is_known():
@@ -601,3 +614,20 @@ def test_a_static_scene_has_one_motion():
         for config in (EASY, ORDERING):
             assert solve_scene(config, seed)[2].other_motion is None
         assert solve_motions(200, 0, seed)[2].other_motion is None
+
+
+@pytest.mark.parametrize(("moving", "said"), [(10, False), (80, True)])
+def test_sources_that_repeat_each_other_make_no_motion(moving, said):
+    for seed in range(5):
+        graph = two_motions(150, moving, seed).graph
+        # Four detectors find the same places, two pixels apart.
+        shifts = np.array([[0.0, 0.0], [2.0, 0.0], [4.0, 0.0], [6.0, 0.0]])
+        copies = [
+            manymatch.AssociationGraph(
+                graph.points0 + shift, graph.points1 + shift, graph.edges, **graph.of_edges()
+            )
+            for shift in shifts
+        ]
+        for seen in (graph, manymatch.merge_graphs(copies)):
+            _, sure = solve(seen, options=OPTIONS.replace(seed=seed))
+            assert (sure.other_motion is not None) == said

@@ -75,11 +75,12 @@ def associate(desc0, desc1, k, operator="mutual", max_edges=None, similarity_of=
     return kept, [similarity[pair] for pair in kept], [rank[pair] for pair in kept]
 
 
-def associate_by_sorting(desc0, desc1, k, operator):
+def associate_by_sorting(desc0, desc1, k, operator, owners0=None, owners1=None):
     """Sort every row and column of the whole matrix, in NumPy, for sizes the twin is too slow for.
 
     Similarities come from a float64 product, so that the inputs must be free of pairs whose
-    similarity differs by a rounding only.
+    similarity differs by a rounding only. With owners, keypoints have the best similarity of their
+    rows.
     """
     units = [unit_rows(x) for x in (desc0, desc1)]
     width = np.shape(desc0)[1]
@@ -87,6 +88,10 @@ def associate_by_sorting(desc0, desc1, k, operator):
     takes_part = [np.array([row is not None for row in rows]) for rows in units]
     similarity = (filled[0] @ filled[1].T).astype(np.float32) + np.float32(0)
     similarity[~(takes_part[0][:, None] & takes_part[1])] = -np.inf
+    if owners0 is not None:
+        of_rows = similarity
+        similarity = np.full((max(owners0) + 1, max(owners1) + 1), -np.inf, dtype=np.float32)
+        np.maximum.at(similarity, (owners0[:, None], owners1[None]), of_rows)
     row_rank, column_rank = _places(similarity), _places(similarity.T).T
     choose = {"mutual": np.maximum, "union": np.minimum, "oneway": lambda row, _: row}[operator]
     rank = choose(row_rank, column_rank)

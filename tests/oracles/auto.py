@@ -107,6 +107,7 @@ class Auto(Loop):
     support: float = -1.0
     refined: list = field(default_factory=list)
     settlement: Settlement | None = None
+    next_count: int = 0
 
     def evaluate(self, R, t):
         o = self.options
@@ -157,6 +158,30 @@ class Auto(Loop):
         needed = math.ceil(o.safety * math.log1p(-o.confidence) / math.log1p(-phat))
         return min(max(needed, o.min_iterations), o.max_iterations)
 
+    def recounted(self, pool, best, it, bound):
+        """Ends the search where many seeds found the best model, or hardly any after long."""
+        o, batch = self.options, int(constant("kBatch"))
+        if "stopping" not in self.uses or it % batch or it < max(self.next_count, o.min_iterations):
+            return bound
+        if best is None or it >= min(o.max_iterations, max(o.min_iterations, bound) + 1):
+            return bound
+        self.next_count = it + max(it // 4, batch)
+        enough = -constant("kRepeats") * math.log1p(-o.confidence)
+        if len(pool) < enough:
+            return bound
+        found = self.inliers_of(self.edges, best.R, best.t)
+        repeats = 0
+        for seed, _ in pool:
+            seen = self.inliers_of(self.edges, seed.R, seed.t)
+            common = (seen & found).sum() - SAMPLE_SIZE
+            own = constant("kCommonShare") * (seen.sum() - SAMPLE_SIZE)
+            reached = constant("kReachedShare") * (found.sum() - SAMPLE_SIZE)
+            repeats += common > 0 and common >= max(own, reached)
+        hopeless = it >= constant("kHopelessIterations") and repeats < constant("kFewRepeats")
+        if hopeless or repeats >= enough:
+            return min(bound, it)
+        return bound
+
     def inliers_of(self, edges, R, t):
         o, edges = self.options, np.ascontiguousarray(edges, dtype=np.int32)
         return _core.score(self.x0, self.x1, edges, self.eps, o.q, o.delta, R, t)[2]
@@ -186,8 +211,7 @@ class Auto(Loop):
                 ]
                 if "distinct" in self.uses and any(same):
                     continue
-                step = _core.local_refine(self.x0, self.x1, self.wide, self.eps, raw.R, raw.t)
-                pose = step[0], step[1]
+                pose = self.refined_seed(raw)
                 outcome.pool_refinements += 1
             taken.append(self.wide_inliers(*pose))
             support = self.support_of(taken[-1])
@@ -195,6 +219,17 @@ class Auto(Loop):
             if support > self.support + 1e-9:
                 self.support, chosen = support, Model(*pose, 0.0, 0, 0)
         return chosen
+
+    def refined_seed(self, raw):
+        """LocalRefine with fewer steps."""
+        used = gather(self.x0, self.x1, self.wide, 5.0 * self.eps**2, raw.R, raw.t)
+        if used.sum() <= MINIMAL_SET:
+            return raw.R, raw.t
+        ends0, ends1 = self.wide[used].T
+        weight = 1.0 / np.bincount(ends0)[ends0] + 1.0 / np.bincount(ends1)[ends1]
+        points = self.x0[ends0], self.x1[ends1]
+        steps = int(constant("kSelectSteps"))
+        return _core.refine(*points, weight, raw.R, raw.t, self.eps, "truncated", steps)[:2]
 
     def polish(self, best):
         pose = self.first_polish(best)
@@ -217,9 +252,8 @@ class Auto(Loop):
             if used.sum() > MINIMAL_SET:
                 weight = polish_weights(self.wide[used], self.wide_prior[used])
                 ends0, ends1 = self.wide[used].T
-                R, t, *_ = _core.refine(
-                    self.x0[ends0], self.x1[ends1], weight, R, t, self.eps, "cauchy", 100
-                )
+                points, steps = (self.x0[ends0], self.x1[ends1]), int(constant("kPolishSteps"))
+                R, t, *_ = _core.refine(*points, weight, R, t, self.eps, "cauchy", steps)
             after = self.wide_inliers(R, t)
             if (before == after).all():
                 break

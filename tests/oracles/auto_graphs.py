@@ -21,6 +21,7 @@ from tests.oracles.problems import (  # noqa: F401
 _CORE = Path(__file__).parents[2] / "cpp"
 _FILES = (
     "include/manymatch/estimator.h",
+    "include/manymatch/ransac/lo_ransac.h",
     "include/manymatch/ransac/problem.h",
     "include/manymatch/ransac/sampler.h",
     "include/manymatch/ransac/selection.h",

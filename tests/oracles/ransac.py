@@ -97,6 +97,7 @@ class Loop:
             models = [self.evaluate(R, t) for R, t in poses[it]]
             it += 1
             if not models:
+                bound = self.recounted(outcome.pool, best, it, bound)
                 continue
             raw = max(models, key=self.value)
             if self.method == "hcm-mcm":
@@ -112,6 +113,7 @@ class Loop:
             if best is None or self.value(kept) > self.value(best):
                 best = kept
                 bound = self.wanted_iterations(best)
+            bound = self.recounted(outcome.pool, best, it, bound)
         outcome.iterations = it
         if best is None:
             return outcome
@@ -131,6 +133,10 @@ class Loop:
             o.confidence,
             o.safety,
         )
+
+    def recounted(self, pool, best, it, bound):  # noqa: ARG002 - a rule of "auto" alone
+        """The bound after counting how often the best model was found."""
+        return bound
 
     def polish(self, best):
         return self.refine(best, _core.final_polish)

@@ -54,7 +54,8 @@ struct Subgraph {
 
   Subgraph(const Graph& whole, std::vector<int> chosen);
 
-  // Numbers within this subgraph of those edges of the whole graph that it contains.
+  // Numbers within this subgraph of those edges of the whole graph that it contains, both
+  // ascending.
   std::vector<int> local(const std::vector<int>& chosen) const;
 };
 

@@ -60,13 +60,15 @@ class Estimator {
   // Most polishes in a row. Each moves the model and so changes the edges within reach; five are
   // nearly always enough.
   static constexpr int kMaxPolishes = 5;
+  // Steps of each.
+  static constexpr int kPolishSteps = 10;
   // Least probability that a vertex has no true edge.
   static constexpr double kNoMatchProbability = 0.05;
   // Cost, in nats, of a squared residual of one squared threshold when matchings are compared and
   // the noise is unknown.
   static constexpr double kResidualWeight = 3.0;
   // Edges are not independent evidence: a model becomes e times as likely by this many nats of
-  // support, not by one (docs/confidence.md has the measured reliability).
+  // support, not by one (benchmarks/results/confidence.md has the measured reliability).
   static constexpr double kNatsPerOdds = 16.0;
   // Models below this probability are not reported as alternatives.
   static constexpr double kLeastProbability = 0.01;
@@ -205,7 +207,7 @@ ModelScore score(const GraphInput& input, const typename P::Data& data,
                  const typename P::Model& model, double q, double delta) {
   const Graph graph = input.graph();
   const P problem(graph, data);
-  const HcmTerms terms(graph, q, delta, input.given_priors());
+  const HcmTerms terms(graph, q, delta, input.given_priors(), HcmTerms::kNoTables);
   Mask mask(graph.words());
   ModelScore score;
   score.r2.resize(graph.words() * 64);
@@ -348,7 +350,8 @@ void Estimator<P>::run_auto() {
   const double lowest = *std::min_element(costs.of_edge.begin(), costs.of_edge.end());
   for (double& c : costs.of_edge) c -= lowest;
   const P whole_problem(graph_, data_);
-  resolve(whole_problem, HcmTerms(graph_, options_.q, options_.delta), costs, unpolished);
+  const HcmTerms terms(graph_, options_.q, options_.delta, {}, HcmTerms::kNoTables);
+  resolve(whole_problem, terms, costs, unpolished);
   if (out_.success) take_alternatives(whole_problem, costs, others);
   out_.timing.resolve = seconds_since(resolve_start);
 }
@@ -566,7 +569,8 @@ void Estimator<P>::polish_until_stable(const P& problem, std::span<const double>
   Mask before(problem.graph().words()), after(problem.graph().words());
   problem.inliers(out_.model, before, {});
   for (int i = 0; i < kMaxPolishes; ++i) {
-    refiner.polish_with_priors(out_.model, P::kPolishReach, P::kPolishScale, prior, space);
+    refiner.polish_with_priors(out_.model, P::kPolishReach, P::kPolishScale, prior, space,
+                               Loss::kCauchy, kPolishSteps);
     problem.inliers(out_.model, after, {});
     if (before == after) return;
     before.swap(after);

@@ -7,6 +7,147 @@
 namespace manymatch {
 namespace {
 
+// Vectors of pairs of 16-bit integers, and of their 32-bit products. The block of sums that fits
+// into the registers has kSumRows rows and kSumVectors vectors.
+#if defined(__AVX512BW__)
+
+constexpr std::size_t kInts = 16, kSumRows = 6, kSumVectors = 2;
+using vi = __m512i;
+inline vi load_pairs(const int16_t* p) { return _mm512_loadu_si512(p); }
+inline vi splat_pair(int32_t pair) { return _mm512_set1_epi32(pair); }
+inline vi add_products(vi sum, vi a, vi b) {
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+}
+inline void store_scaled(float* p, vi sum, float scale) {
+  _mm512_storeu_ps(p, _mm512_mul_ps(_mm512_maskz_cvtepi32_ps(0xffff, sum), _mm512_set1_ps(scale)));
+}
+
+#elif defined(__AVX2__)
+
+constexpr std::size_t kInts = 8, kSumRows = 4, kSumVectors = 2;
+using vi = __m256i;
+inline vi load_pairs(const int16_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+inline vi splat_pair(int32_t pair) { return _mm256_set1_epi32(pair); }
+inline vi add_products(vi sum, vi a, vi b) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+}
+inline void store_scaled(float* p, vi sum, float scale) {
+  _mm256_storeu_ps(p, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(scale)));
+}
+
+#elif defined(MANYMATCH_NEON)
+
+constexpr std::size_t kInts = 4, kSumRows = 6, kSumVectors = 4;
+using vi = int32x4_t;
+inline vi load_pairs(const int16_t* p) { return vreinterpretq_s32_s16(vld1q_s16(p)); }
+inline vi splat_pair(int32_t pair) { return vdupq_n_s32(pair); }
+inline vi add_products(vi sum, vi a, vi b) {
+  const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
+  const vi low = vmull_s16(vget_low_s16(x), vget_low_s16(y));
+  return vaddq_s32(sum, vpaddq_s32(low, vmull_high_s16(x, y)));
+}
+inline void store_scaled(float* p, vi sum, float scale) {
+  vst1q_f32(p, vmulq_n_f32(vcvtq_f32_s32(sum), scale));
+}
+
+#else
+
+constexpr std::size_t kInts = 4, kSumRows = 4, kSumVectors = 2;
+typedef int32_t vi __attribute__((vector_size(16)));
+typedef float Scaled __attribute__((vector_size(16)));
+inline vi load_pairs(const int16_t* p) {
+  vi pairs;
+  __builtin_memcpy(&pairs, p, sizeof pairs);
+  return pairs;
+}
+inline vi splat_pair(int32_t pair) { return vi{pair, pair, pair, pair}; }
+inline vi add_products(vi sum, vi a, vi b) {
+#if defined(__SSE2__)
+  return sum + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+  // The upper halves of the numbers, then the lower ones with their sign.
+  return sum + (a >> 16) * (b >> 16) + ((a << 16) >> 16) * ((b << 16) >> 16);
+#endif
+}
+inline void store_scaled(float* p, vi sum, float scale) {
+  const Scaled scaled = __builtin_convertvector(sum, Scaled) * scale;
+  __builtin_memcpy(p, &scaled, sizeof scaled);
+}
+
+#endif
+
+// The compiler keeps the sums in registers only if it unrolls the loops over them early.
+inline void sum_block(const int16_t* rows, std::size_t row_stride, const int16_t* columns,
+                      std::size_t pairs, float scale, float* out, std::size_t out_stride) {
+  vi sum[kSumRows][kSumVectors] = {};
+  for (std::size_t p = 0; p < pairs; ++p) {
+    vi column[kSumVectors];
+#pragma GCC unroll 8
+    for (std::size_t v = 0; v < kSumVectors; ++v) {
+      column[v] = load_pairs(columns + 2 * (p * kBlockColumns + v * kInts));
+    }
+#pragma GCC unroll 8
+    for (std::size_t r = 0; r < kSumRows; ++r) {
+      int32_t pair;
+      __builtin_memcpy(&pair, rows + r * row_stride + 2 * p, sizeof pair);
+      const vi row = splat_pair(pair);
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < kSumVectors; ++v) {
+        sum[r][v] = add_products(sum[r][v], row, column[v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (std::size_t r = 0; r < kSumRows; ++r) {
+#pragma GCC unroll 8
+    for (std::size_t v = 0; v < kSumVectors; ++v) {
+      store_scaled(out + r * out_stride + v * kInts, sum[r][v], scale);
+    }
+  }
+}
+
+void products(const int16_t* rows, std::size_t row_stride, const int16_t* columns,
+              std::size_t pairs, float scale, float* out, std::size_t out_stride) {
+  for (std::size_t r = 0; r < kBlockRows; r += kSumRows) {
+    for (std::size_t c = 0; c < kBlockColumns; c += kSumVectors * kInts) {
+      sum_block(rows + r * row_stride, row_stride, columns + 2 * c, pairs, scale,
+                out + r * out_stride + c, out_stride);
+    }
+  }
+}
+
+inline float rounding_error(float x, int16_t& out) {
+  constexpr float kLargest = kUnit - 1.0F;
+  const float value = x * kUnit;
+  float nearest = value + (value < 0.0F ? -0.5F : 0.5F);
+  nearest = nearest > kLargest ? kLargest : nearest;
+  nearest = nearest < -kLargest ? -kLargest : nearest;
+  const auto integer = static_cast<int32_t>(nearest);
+  out = static_cast<int16_t>(integer);
+  return value - static_cast<float>(integer);
+}
+
+float rounded(const float* x, std::size_t count, int16_t* out) {
+  constexpr std::size_t kLanes = 16;
+  float squares[kLanes] = {};
+  std::size_t c = 0;
+  for (; c + kLanes <= count; c += kLanes) {
+    for (std::size_t l = 0; l < kLanes; ++l) {
+      const float error = rounding_error(x[c + l], out[c + l]);
+      squares[l] += error * error;
+    }
+  }
+  for (std::size_t l = 0; c < count; ++c, ++l) {
+    const float error = rounding_error(x[c], out[c]);
+    squares[l] += error * error;
+  }
+  float sum = 0.0F;
+  for (float part : squares) sum += part;
+  return sum;
+}
+
 int above(const float* values, std::size_t count, float row_threshold,
           const float* column_threshold, int32_t* hits) {
   const vf row = splat(row_threshold);
@@ -70,6 +211,8 @@ void raise(const float* values, std::size_t count, float* largest) {
 
 template <>
 const AssociateKernels CompiledFor<AssociateKernels, InstructionSet::MANYMATCH_ISA>::kernels = {
+    .products = products,
+    .rounded = rounded,
     .above = above,
     .dot = dot,
     .scaled = scaled,

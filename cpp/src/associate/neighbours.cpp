@@ -11,17 +11,15 @@ namespace {
 constexpr std::size_t kFirstSegment = 32, kSegment = 256;
 // Lists per job; more for columns, which are read across rows.
 constexpr std::size_t kChunk = 256, kMaxColumns = 1024;
+constexpr std::size_t kRowChunk = 48;
+// Groups of rows in a tile, for each thread and at most: 1.5 MiB a thread, 15 MiB.
+constexpr std::size_t kGroupsPerThread = 4, kMaxGroups = 40;
 // A row or column is divided into this many groups to bound the values of its best entries.
 constexpr std::size_t kGroups = 32;
 // That does not pay for shorter rows and columns, nor if lists are longer than this share of the
 // groups.
-constexpr std::size_t kExpected = 256, kMaxExpected = kGroups / 2;
+constexpr std::size_t kExpected = 128, kMaxExpected = kGroups / 2;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-float similarity(const UnitRows& left, const UnitRows& right, std::size_t i, std::size_t j) {
-  return static_cast<float>(
-      kernels<AssociateKernels>().dot(left.row(i), right.row(j), left.dimension));
-}
 
 // Number of jobs of `chunk` items each for `count` items.
 int num_chunks(std::size_t count, std::size_t chunk) {
@@ -50,44 +48,65 @@ NeighbourLists lists_of(BestLists& best, Workers& workers, const Exact& exact) {
 
 }  // namespace
 
-double product_error(std::size_t dimension) {
-  // Higham's gamma_n: n roundings in any order, fused or not. The extra roundings cover rows that
-  // are slightly longer than one, and the rounding of the exact value.
-  const double rounding = (static_cast<double>(dimension) + 4.0) * 0x1.03p-24;
-  return rounding < 0.5 ? rounding / (1.0 - rounding) : 4.0;
-}
-
 NeighbourSearch::NeighbourSearch(const UnitRows& left, const UnitRows& right, std::size_t k0,
                                  std::size_t k1, int threads)
     : left_(left),
       right_(right),
-      left_best_(left.count, k0, product_error(left.dimension)),
-      right_best_(right.count, k1, product_error(left.dimension)),
-      right_all_valid_(
-          std::all_of(right.valid, right.valid + right.count, [](bool v) { return v; })),
+      products_(left_, right_),
+      left_best_(left_.size(), k0, products_.error()),
+      right_best_(right_.size(), k1, products_.error()),
       workers_(threads) {
-  for (std::size_t j = 0; j < right.count; ++j) {
-    if (!right.valid[j]) right_best_.close(j);
+  for (std::size_t j = 0; j < right_.size(); ++j) {
+    if (!right_.valid(j)) right_best_.close(j);
+  }
+}
+
+float NeighbourSearch::similarity(std::size_t i, std::size_t j) const {
+  const auto dot = kernels<AssociateKernels>().dot;
+  double largest = -std::numeric_limits<double>::infinity();
+  for (const int32_t a : left_.of(i)) {
+    for (const int32_t b : right_.of(j)) {
+      largest = std::max(largest, dot(left_.row(a), right_.row(b), left_.dimension()));
+    }
+  }
+  return static_cast<float>(largest);
+}
+
+void NeighbourSearch::search() {
+  const auto& groups = products_.groups();
+  const std::size_t wave = std::min(
+      {kGroupsPerThread * static_cast<std::size_t>(workers_.size()), kMaxGroups, groups.size()});
+  std::vector<float> values;
+  for (const Layout::Part& part : products_.columns()) {
+    values.resize(std::max(values.size(), wave * Products::kGroup * part.own_slots));
+    for (std::size_t g = 0; g < groups.size(); g += wave) {
+      const std::size_t number = std::min(wave, groups.size() - g);
+      workers_.run(static_cast<int>(number), [&](int, int job) {
+        const auto n = static_cast<std::size_t>(job);
+        products_.fill(groups[g + n], part, values.data() + n * Products::kGroup * part.own_slots,
+                       part.own_slots);
+      });
+      const Layout::Part& last = groups[g + number - 1];
+      const std::size_t row0 = groups[g].first_keypoint;
+      scan({values.data(), last.first_keypoint + last.num_keypoints - row0, part.num_keypoints,
+            row0, part.first_keypoint, part.own_slots});
+    }
   }
 }
 
 // Rows and columns are scanned separately, so that every list belongs to one job.
-void NeighbourSearch::scan(const float* data, std::size_t rows, std::size_t columns,
-                           std::size_t row0, std::size_t column0) {
-  const Tile tile{data, rows, columns, row0, column0};
-  const int row_jobs = left_best_.keep() == 0 ? 0 : num_chunks(rows, kChunk);
-  const auto share = columns / static_cast<std::size_t>(workers_.size());
+void NeighbourSearch::scan(const Tile& tile) {
+  const int row_jobs = left_best_.keep() == 0 ? 0 : num_chunks(tile.rows, kRowChunk);
+  const auto share = tile.columns / static_cast<std::size_t>(workers_.size());
   const std::size_t width = std::clamp(share, kChunk, kMaxColumns);
-  const int column_jobs = right_best_.keep() == 0 ? 0 : num_chunks(columns, width);
+  const int column_jobs = right_best_.keep() == 0 ? 0 : num_chunks(tile.columns, width);
   workers_.run(row_jobs + column_jobs, [&](int, int job) {
     if (job < row_jobs) {
-      const std::size_t begin = static_cast<std::size_t>(job) * kChunk;
-      const std::size_t end = std::min(begin + kChunk, rows);
-      scan_rows(tile, begin, end);
+      const std::size_t begin = static_cast<std::size_t>(job) * kRowChunk;
+      scan_rows(tile, begin, std::min(begin + kRowChunk, tile.rows));
     } else {
       const std::size_t begin = static_cast<std::size_t>(job - row_jobs) * width;
-      const std::size_t end = std::min(begin + width, columns);
-      scan_columns(tile, begin, end);
+      scan_columns(tile, begin, std::min(begin + width, tile.columns));
     }
   });
 }
@@ -97,7 +116,7 @@ void NeighbourSearch::scan(const float* data, std::size_t rows, std::size_t colu
 void NeighbourSearch::expect_row(const Tile& tile, std::size_t r) {
   const std::size_t keep = left_best_.keep();
   float largest[kGroups];
-  const float* values = tile.data + r * tile.columns;
+  const float* values = tile.row(r);
   std::copy_n(values, kGroups, largest);
   for (std::size_t c = kGroups; c < tile.columns; c += kGroups) {
     kernels<AssociateKernels>().raise(values + c, std::min(kGroups, tile.columns - c), largest);
@@ -112,8 +131,8 @@ void NeighbourSearch::expect_columns(const Tile& tile, std::size_t begin, std::s
   const auto raise = kernels<AssociateKernels>().raise;
   std::vector<float> largest(kGroups * width, -kInfinity);
   for (std::size_t r = 0; r < kExpected; ++r) {
-    if (!left_.valid[tile.row0 + r]) continue;
-    raise(tile.data + r * tile.columns + begin, width, largest.data() + r % kGroups * width);
+    if (!left_.valid(tile.row0 + r)) continue;
+    raise(tile.row(r) + begin, width, largest.data() + r % kGroups * width);
   }
   for (std::size_t c = 0; c < width; ++c) {
     float column[kGroups];
@@ -129,24 +148,22 @@ void NeighbourSearch::scan_rows(const Tile& tile, std::size_t begin, std::size_t
   std::fill_n(never, kSegment, kInfinity);
   int32_t hits[kSegment];
   const bool expected =
-      left_best_.keep() <= kMaxExpected && tile.columns >= kExpected && right_all_valid_;
+      left_best_.keep() <= kMaxExpected && tile.columns >= kExpected && right_.all_valid();
   for (std::size_t r = begin; r < end; ++r) {
     const std::size_t i = tile.row0 + r;
-    if (!left_.valid[i]) continue;
+    if (!left_.valid(i)) continue;
     if (expected) expect_row(tile, r);
     const float& threshold = left_best_.thresholds()[i];
-    const auto exact = [&](int32_t at) {
-      return similarity(left_, right_, i, static_cast<std::size_t>(at));
-    };
+    const auto exact = [&](int32_t at) { return similarity(i, static_cast<std::size_t>(at)); };
     std::size_t length = kFirstSegment;
     for (std::size_t c = 0; c < tile.columns;
          c += length, length = std::min(2 * length, kSegment)) {
       length = std::min(length, tile.columns - c);
-      const float* values = tile.data + r * tile.columns + c;
+      const float* values = tile.row(r) + c;
       const int count = above(values, length, threshold, never, hits);
       for (int h = 0; h < count; ++h) {
         const std::size_t j = tile.column0 + c + static_cast<std::size_t>(hits[h]);
-        if (!right_.valid[j] || !(values[hits[h]] > threshold)) continue;
+        if (!right_.valid(j) || !(values[hits[h]] > threshold)) continue;
         left_best_.add(i, values[hits[h]], static_cast<int32_t>(j), exact);
       }
     }
@@ -156,32 +173,33 @@ void NeighbourSearch::scan_rows(const Tile& tile, std::size_t begin, std::size_t
 void NeighbourSearch::scan_columns(const Tile& tile, std::size_t begin, std::size_t end) {
   const auto above = kernels<AssociateKernels>().above;
   int32_t hits[kMaxColumns];
-  if (right_best_.keep() <= kMaxExpected && tile.rows >= kExpected) {
+  // Later rows find the lists filled.
+  if (tile.row0 == 0 && right_best_.keep() <= kMaxExpected && tile.rows >= kExpected) {
     expect_columns(tile, begin, end);
   }
   const std::size_t first = tile.column0 + begin;
   for (std::size_t r = 0; r < tile.rows; ++r) {
     const std::size_t i = tile.row0 + r;
-    if (!left_.valid[i]) continue;
-    const float* values = tile.data + r * tile.columns + begin;
+    if (!left_.valid(i)) continue;
+    const float* values = tile.row(r) + begin;
     const int count = above(values, end - begin, kInfinity, right_best_.thresholds() + first, hits);
     for (int h = 0; h < count; ++h) {
       const std::size_t j = first + static_cast<std::size_t>(hits[h]);
-      right_best_.add(j, values[hits[h]], static_cast<int32_t>(i), [&](int32_t at) {
-        return similarity(left_, right_, static_cast<std::size_t>(at), j);
-      });
+      right_best_.add(j, values[hits[h]], static_cast<int32_t>(i),
+                      [&](int32_t at) { return similarity(static_cast<std::size_t>(at), j); });
     }
   }
 }
 
 RankedEdges NeighbourSearch::edges(Operator op, std::size_t max_edges) {
-  const auto exact = [&](std::size_t i, std::size_t j) { return similarity(left_, right_, i, j); };
+  search();
+  const auto exact = [&](std::size_t i, std::size_t j) { return similarity(i, j); };
   const NeighbourLists left = lists_of(left_best_, workers_, exact);
   const NeighbourLists right =
       lists_of(right_best_, workers_, [&](std::size_t j, std::size_t i) { return exact(i, j); });
   std::vector<Link> links =
-      links_of_lists({left.index.data(), left.similarity.data(), left_.count, left.width},
-                     {right.index.data(), right.similarity.data(), right_.count, right.width}, op);
+      links_of_lists({left.index.data(), left.similarity.data(), left_.size(), left.width},
+                     {right.index.data(), right.similarity.data(), right_.size(), right.width}, op);
   workers_.run(num_chunks(links.size(), kChunk), [&](int, int job) {
     const std::size_t begin = static_cast<std::size_t>(job) * kChunk;
     for (std::size_t n = begin; n < std::min(begin + kChunk, links.size()); ++n) {

@@ -70,7 +70,7 @@ class Filter {
         frame1_(frame1),
         options_(options),
         matching_(graph),
-        right_cell_(at(graph.num1), -1),
+        right_cell_(graph.num_edges(), -1),
         row_start_(at(options.grid * options.grid)),
         row_end_(at(options.grid * options.grid)),
         best_(at(options.grid * options.grid)),
@@ -88,7 +88,16 @@ class Filter {
   const std::vector<uint8_t>& run(double scale) {
     side_ = static_cast<int>(options_.grid * scale);
     for (int v = 0; v < graph_.num1; ++v) {
-      if (graph_.at1.degree(v) > 0) right_cell_[at(v)] = right_cell(&points1_[2 * at(v)]);
+      const Adjacency& edges = graph_.at1;
+      if (edges.degree(v) == 0) continue;
+      const int b = right_cell(&points1_[2 * at(v)]);
+      for (int k = edges.start[at(v)]; k < edges.start[at(v) + 1]; ++k) {
+        right_cell_[at(edges.edges[at(k)])] = b;
+      }
+    }
+    cells_.clear();
+    for (int y = 0; y < side_; ++y) {
+      for (int x = 0; x < side_; ++x) cells_.push_back({x, y, 0, 0});
     }
     std::fill(keep_.begin(), keep_.end(), uint8_t{0});
     for (const LeftGrid& grid : left_) {
@@ -112,7 +121,7 @@ class Filter {
     return cell[0] + cell[1] * side_;
   }
 
-  int right_cell_of(int edge) const { return right_cell_[at(graph_.right[at(edge)])]; }
+  int right_cell_of(int edge) const { return right_cell_[at(edge)]; }
 
   // Fills the row of left cell a from rows_[used] on, and returns its end.
   int support(const LeftGrid& grid, int a, int used) {
@@ -121,7 +130,7 @@ class Filter {
       const int b = right_cell_of(grid.edges[at(k)]);
       if (slot_[at(b)] < 0) {
         slot_[at(b)] = used;
-        rows_[at(used++)] = {b % side_, b / side_, 0, 0};
+        rows_[at(used++)] = cells_[at(b)];
       }
       ++rows_[at(slot_[at(b)])].count;
     }
@@ -140,7 +149,7 @@ class Filter {
       Support& now = rows_[at(s)];
       const Support& top = rows_[at(best)];
       const std::span<const int> edges(&grouped_[at(now.m - now.count)], at(now.count));
-      now.m = now.count == 1 ? 1 : matching_.cardinality(edges);
+      now.m = now.count == 1 ? 1 : now.count == 2 ? of_two(edges) : matching_.cardinality(edges);
       const int b = now.x + now.y * side_;
       if (now.m > top.m || (now.m == top.m && b < top.x + top.y * side_)) best = s;
       slot_[at(b)] = -1;
@@ -149,6 +158,12 @@ class Filter {
     row_end_[at(a)] = used;
     best_[at(a)] = best;
     return used;
+  }
+
+  // Most cells have few edges in common.
+  int of_two(std::span<const int> edges) const {
+    const std::size_t e = at(edges[0]), f = at(edges[1]);
+    return graph_.left[e] != graph_.left[f] && graph_.right[e] != graph_.right[f] ? 2 : 1;
   }
 
   // Bit r says whether left cell a passes with rotation r. Neighbour u of a corresponds to
@@ -212,7 +227,8 @@ class Filter {
   CellMatching matching_;
   std::vector<LeftGrid> left_;                   // one per placement
   int side_ = 0;                                 // cells on a side of the right grid
-  std::vector<int> right_cell_;                  // of every right point
+  std::vector<int> right_cell_;                  // of every edge
+  std::vector<Support> cells_;                   // every right cell, still without edges
   std::vector<int> row_start_, row_end_, best_;  // of every left cell: its part of rows_, its b*
   std::vector<Support> rows_;
   std::vector<int> slot_;  // right cell -> its place in the row being filled, else -1

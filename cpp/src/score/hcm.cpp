@@ -8,8 +8,9 @@
 namespace manymatch {
 
 HcmSide::HcmSide(const Adjacency& adjacency, const std::vector<double>& p,
-                 const std::vector<double>& a)
-    : a_(a), offset_(a.size(), -1), bit_(p.size(), 0) {
+                 const std::vector<double>& a, bool tabulate)
+    : a_(a), offset_(a.size(), -1), bit_(p.size(), 0), has_all_tables_(tabulate) {
+  if (!tabulate) return;
   std::size_t size = 0;
   const int vertices = static_cast<int>(a.size());
   for (int v = 0; v < vertices; ++v) {
@@ -33,14 +34,16 @@ HcmSide::HcmSide(const Adjacency& adjacency, const std::vector<double>& p,
   }
 }
 
-HcmTerms::HcmTerms(const Graph& graph, double q, double delta, std::span<const double> given)
-    : HcmTerms(graph, Priors(graph, q, delta, given)) {}
+HcmTerms::HcmTerms(const Graph& graph, double q, double delta, std::span<const double> given,
+                   Tables tables)
+    : HcmTerms(graph, Priors(graph, q, delta, given), tables) {}
 
-HcmTerms::HcmTerms(const Graph& graph, Priors given)
+HcmTerms::HcmTerms(const Graph& graph, Priors given, Tables tables)
     : priors(std::move(given)),
-      side0(graph.at0, priors.p, priors.a0),
-      side1(graph.at1, priors.p, priors.a1),
-      best_sums_(graph.num_edges()) {
+      side0(graph.at0, priors.p, priors.a0, tables == kTables),
+      side1(graph.at1, priors.p, priors.a1, tables == kTables) {
+  if (tables == kNoTables) return;
+  best_sums_.resize(graph.num_edges());
   for (std::size_t e = 0; e < best_sums_.size(); ++e) {
     best_sums_[e] = side0.largest_step(graph.left[e], priors.p[e]) +
                     side1.largest_step(graph.right[e], priors.p[e]);

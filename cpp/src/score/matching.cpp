@@ -1,8 +1,8 @@
 #include "manymatch/score/matching.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
-#include <queue>
 #include <utility>
 
 namespace manymatch {
@@ -141,101 +141,143 @@ namespace {
 // price exceeds the cost of all edges together, the cheapest assignment is the cheapest of the
 // largest matchings. Left vertices are added one at a time along shortest augmenting paths with
 // potentials. A search never leaves its connected component, and components of inlier graphs are
-// small.
+// small. Rows are the active left vertices and columns the active right ones, both in the order of
+// the vertices; further columns, one for each row, mean that its vertex stays alone.
 class CheapestAssignment {
  public:
   CheapestAssignment(const Graph& graph, MaskView mask, std::span<const double> cost, double alone)
-      : graph_(graph),
-        cost_(cost),
-        alone_(alone),
-        incident_(at(graph.num0)),
-        chosen0_(at(graph.num0), -1),
-        chosen1_(columns(), -1),
-        potential0_(at(graph.num0), 0.0),
-        potential1_(columns(), 0.0),
-        distance_(columns(), kInfinity),
-        via_(columns(), -1),
-        closed_(columns(), 0) {
+      : alone_(alone) {
+    std::vector<int> row(at(graph.num0), -1), column(at(graph.num1), -1);
+    int links = 0;
     for_each_bit(mask, [&](int e) {
-      std::vector<int>& list = incident_[at(graph.left[at(e)])];
-      if (list.empty()) active_.push_back(graph.left[at(e)]);
-      list.push_back(e);
+      row[at(graph.left[at(e)])] = column[at(graph.right[at(e)])] = 0;
+      ++links;
     });
+    const int rows = number(row), right = number(column);
+    std::vector<int> next(at(rows), 0);
+    for_each_bit(mask, [&](int e) {
+      int& degree = next[at(row[at(graph.left[at(e)])])];
+      if (degree++ == 0) order_.push_back(row[at(graph.left[at(e)])]);
+    });
+    // Every row has its edges, in their order, and then the link to stay alone.
+    start_.assign(at(rows) + 1, 0);
+    for (std::size_t r = 0; r < at(rows); ++r) {
+      start_[r + 1] = start_[r] + next[r] + 1;
+      next[r] = start_[r];
+    }
+    links_.resize(at(links + rows));
+    for_each_bit(mask, [&](int e) {
+      const int r = row[at(graph.left[at(e)])];
+      links_[at(next[at(r)]++)] = {e, r, column[at(graph.right[at(e)])], cost[at(e)]};
+    });
+    for (int r = 0; r < rows; ++r) links_[at(next[at(r)])] = {-1, r, right + r, alone_};
+    const std::size_t columns = at(right + rows);
+    chosen0_.assign(at(rows), -1);
+    chosen1_.assign(columns, -1);
+    potential0_.assign(at(rows), 0.0);
+    potential1_.assign(columns, 0.0);
+    distance_.assign(columns, kInfinity);
+    via_.assign(columns, -1);
+    closed_.assign(columns, 0);
   }
 
   std::vector<int64_t> solve() {
-    for (int root : active_) add_row(root);
+    for (int root : order_) {
+      if (!take_free_column(root)) add_row(root);
+    }
     std::vector<int64_t> edges;
-    for (int l : active_) {
-      if (is_edge(chosen0_[at(l)])) edges.push_back(chosen0_[at(l)]);
+    for (int link : chosen0_) {
+      if (links_[at(link)].edge >= 0) edges.push_back(links_[at(link)].edge);
     }
     std::sort(edges.begin(), edges.end());
     return edges;
   }
 
  private:
-  using Item = std::pair<double, int>;
+  using Item = std::pair<double, int>;  // distance and column
+  struct Link {
+    int edge, row, column;  // edge -1: the row stays alone
+    double price;
+  };
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-  // Column num1 + l and link num_edges + l mean that left vertex l stays alone.
-  std::size_t columns() const { return at(graph_.num1) + at(graph_.num0); }
-  bool is_edge(int link) const { return link >= 0 && at(link) < graph_.num_edges(); }
-  int row(int link) const {
-    return is_edge(link) ? graph_.left[at(link)] : link - static_cast<int>(graph_.num_edges());
-  }
-  int column(int link) const {
-    return is_edge(link) ? graph_.right[at(link)] : graph_.num1 + row(link);
+  // Numbers the marked vertices, ascending, and returns how many there are.
+  static int number(std::vector<int>& marked) {
+    int count = 0;
+    for (int& v : marked) v = v < 0 ? -1 : count++;
+    return count;
   }
 
-  void relax(int link, double base) {
-    const int c = column(link);
-    const double price = is_edge(link) ? cost_[at(link)] : alone_;
-    const double step = std::max(0.0, price + potential0_[at(row(link))] - potential1_[at(c)]);
-    if (base + step < distance_[at(c)]) {
-      if (via_[at(c)] < 0) touched_.push_back(c);
-      distance_[at(c)] = base + step;
-      via_[at(c)] = link;
-      open_.emplace(base + step, c);
-    }
+  double step(const Link& link) const {
+    return std::max(0.0, link.price + potential0_[at(link.row)] - potential1_[at(link.column)]);
   }
 
-  void relax_row(int l, double base) {
-    for (int e : incident_[at(l)]) {
-      if (e != chosen0_[at(l)]) relax(e, base);
+  void choose(int link) {
+    chosen0_[at(links_[at(link)].row)] = link;
+    chosen1_[at(links_[at(link)].column)] = link;
+  }
+
+  // Most rows find that the column nearest to them is free; the search would end there at once.
+  bool take_free_column(int root) {
+    Item nearest{kInfinity, 0};
+    int best = -1;
+    for (int k = start_[at(root)]; k < start_[at(root) + 1]; ++k) {
+      const Item item{step(links_[at(k)]), links_[at(k)].column};
+      if (item < nearest) {
+        nearest = item;
+        best = k;
+      }
     }
-    relax(static_cast<int>(graph_.num_edges()) + l, base);
+    if (best < 0 || chosen1_[at(nearest.second)] >= 0) return false;
+    potential0_[at(root)] -= nearest.first;
+    choose(best);
+    return true;
+  }
+
+  void relax_row(int row, double base) {
+    for (int k = start_[at(row)]; k < start_[at(row) + 1]; ++k) {
+      if (k == chosen0_[at(row)]) continue;
+      const std::size_t c = at(links_[at(k)].column);
+      const double distance = base + step(links_[at(k)]);
+      if (!(distance < distance_[c])) continue;
+      if (via_[c] < 0) touched_.push_back(static_cast<int>(c));
+      distance_[c] = distance;
+      via_[c] = k;
+      open_.emplace_back(distance, static_cast<int>(c));
+      std::push_heap(open_.begin(), open_.end(), std::greater<>());
+    }
   }
 
   void add_row(int root) {
-    open_ = {};
+    open_.clear();
     touched_.clear();
     relax_row(root, 0.0);
     int end = -1;
     double length = 0.0;
     while (end < 0) {  // the root's own column is free, so the search always ends
-      const auto [d, c] = open_.top();
-      open_.pop();
+      std::pop_heap(open_.begin(), open_.end(), std::greater<>());
+      const auto [d, c] = open_.back();
+      open_.pop_back();
       if (closed_[at(c)]) continue;
       closed_[at(c)] = 1;
       if (chosen1_[at(c)] < 0) {
         end = c;
         length = d;
       } else {
-        relax_row(row(chosen1_[at(c)]), d);
+        relax_row(links_[at(chosen1_[at(c)])].row, d);
       }
     }
     for (int c : touched_) {
       if (!closed_[at(c)] || c == end) continue;
       potential1_[at(c)] += distance_[at(c)] - length;
-      potential0_[at(row(chosen1_[at(c)]))] += distance_[at(c)] - length;
+      potential0_[at(links_[at(chosen1_[at(c)])].row)] += distance_[at(c)] - length;
     }
     potential0_[at(root)] -= length;
     for (int c = end; c >= 0;) {
       const int link = via_[at(c)];
-      const int previous = chosen0_[at(row(link))];
-      chosen0_[at(row(link))] = link;
-      chosen1_[at(c)] = link;
-      c = previous < 0 ? -1 : column(previous);
+      const int previous = chosen0_[at(links_[at(link)].row)];
+      choose(link);
+      c = previous < 0 ? -1 : links_[at(previous)].column;
     }
     for (int c : touched_) {
       distance_[at(c)] = kInfinity;
@@ -244,17 +286,16 @@ class CheapestAssignment {
     }
   }
 
-  const Graph& graph_;
-  std::span<const double> cost_;
   double alone_;
-  std::vector<int> active_;
-  std::vector<std::vector<int>> incident_;
-  std::vector<int> chosen0_, chosen1_;
+  std::vector<int> order_;  // rows, by their first edge
+  std::vector<int> start_;  // of the links of each row
+  std::vector<Link> links_;
+  std::vector<int> chosen0_, chosen1_;  // link of each row and column, -1: none
   std::vector<double> potential0_, potential1_, distance_;
   std::vector<int> via_;
   std::vector<char> closed_;
   std::vector<int> touched_;
-  std::priority_queue<Item, std::vector<Item>, std::greater<>> open_;
+  std::vector<Item> open_;  // a heap, the nearest column in front
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ def merge_graphs(
 
     Keypoints are stacked: those of the first graph, then those of the second and so on. An edge
     knows which graph it comes from, so that "auto" can find out for each pair which source to trust
-    (docs/fusion.md).
+    (benchmarks/results/fusion.md).
 
     Parameters
     ----------

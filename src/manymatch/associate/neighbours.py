@@ -25,15 +25,11 @@ from manymatch._validate import (
     refusal,
     within,
 )
-from manymatch.associate.merge import place_in_group
 from manymatch.options import usable_cores
 
 #: Rules that choose edges by their ranks in the lists of their two ends, see `associate`.
 OPERATORS = ("mutual", "oneway", "union")
 
-# A tile of the product, 16 MiB of float32: smaller ones cost the matrix product speed. The result
-# does not depend on it.
-_TILE_ROWS, _TILE_COLUMNS = 2048, 2048
 # Products with fewer entries are faster on one thread.
 _MIN_ENTRIES_TO_SHARE, _MAX_THREADS = 2**18, 64
 # Entries of one tile of the product on a GPU; it takes about 40 bytes an entry with its order.
@@ -95,13 +91,13 @@ def associate(
 
     Notes
     -----
-    The result is a function of the descriptors alone: not of threads, BLAS, tile shapes,
-    instruction set or the order of the keypoints, and equal descriptors tie exactly. A float32
-    matrix product only chooses, with a rigorous bound of its rounding error, the pairs whose
-    cosine is summed in float64 in a fixed order. Memory peaks at about ``4 D (N0 + N1)`` bytes
-    (twice that for types other than float32 and float64), 16 MiB and ``(64 k + 80) (N0 + N1)``
-    bytes. The threads are those of BLAS: OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or OMP_NUM_THREADS
-    if one is set, else one per core.
+    The result is a function of the descriptors alone: not of threads, instruction set or the order
+    of the keypoints, and equal descriptors tie exactly. Products of 16-bit integers only choose,
+    with a rigorous bound of their rounding error, the pairs whose cosine is summed in float64 in a
+    fixed order. Memory peaks at about ``6 D (N0 + N1)`` bytes
+    (``4 D (N0 + N1)`` more for types other than float32 and float64), 16 MiB and
+    ``(64 k + 80) (N0 + N1)`` bytes. There are as many threads as OPENBLAS_NUM_THREADS,
+    MKL_NUM_THREADS or OMP_NUM_THREADS says, else one per core.
 
     Examples
     --------
@@ -151,29 +147,18 @@ def associate_owned(
     count = integer(k, "k", 1)
     owner0, owner1 = _owners(owners0, desc0, "0"), _owners(owners1, desc1, "1")
     choice(operator, "operator", OPERATORS)
-    # Largest number of rows of one keypoint.
-    several = max(int(np.unique(o, return_counts=True)[1].max(initial=1)) for o in (owner0, owner1))
-    # K keypoints have at most K * several rows: a keypoint among the K best of another is in the
-    # list of its most similar descriptor, and ranks up to K are exact. The list of one image says
-    # nothing about ranks in the other, so the union of both directions is needed.
-    wanted = "oneway" if operator == "oneway" else "union"
-    rows, cosine, _ = associate(desc0, desc1, count * several, wanted)
-    i, j = owner0[rows[:, 0]], owner1[rows[:, 1]]
-    # Best first: the first of equal pairs is the best, and the place among the edges of a keypoint
-    # is the rank. Numbers of keypoints have 31 bits.
-    order = np.lexsort((j, i, -cosine))
-    pairs = np.stack([i, j], axis=1)[order]
-    first = np.sort(np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True)[1])
-    edges, similarity = pairs[first], cosine[order][first]
-    forward, backward = (1 + place_in_group(edges[:, side]) for side in (0, 1))
-    rank = {
-        "mutual": np.maximum(forward, backward),
-        "union": np.minimum(forward, backward),
-        "oneway": forward,
-    }[operator]
-    kept = np.flatnonzero(rank <= count)
-    kept = kept[np.lexsort((edges[kept, 1], edges[kept, 0], -similarity[kept], rank[kept]))]
-    return edges[kept], similarity[kept], rank[kept].astype(np.int32)
+    rows0, rows1 = (
+        _descriptors(_on_host(desc) if _is_tensor(desc) else desc, f"desc{side}")
+        for side, desc in enumerate((desc0, desc1))
+    )
+    _check_dimensions(rows0.shape, rows1.shape)
+    # Only keypoints that own a row take part; their order decides between equal similarities.
+    (names0, places0), (names1, places1) = (
+        np.unique(owner, return_inverse=True) for owner in (owner0, owner1)
+    )
+    owners = (places0.astype(np.int32), places1.astype(np.int32))
+    edges, similarity, rank = _associate_arrays(rows0, rows1, count, operator, None, owners)
+    return np.stack([names0[edges[:, 0]], names1[edges[:, 1]]], axis=1), similarity, rank
 
 
 def _is_tensor(value: object) -> TypeGuard[Any]:
@@ -207,7 +192,7 @@ def _descriptors(value: Any, name: str) -> NDArray[Any]:
 
 
 def _num_threads() -> int:
-    """Return the number of threads that BLAS uses according to the environment."""
+    """Return the number of threads that the environment gives to linear algebra."""
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "")
         if text.isdigit() and int(text) > 0:
@@ -221,9 +206,17 @@ def _list_lengths(count0: int, count1: int, k: int, operator: str) -> tuple[int,
 
 
 def _associate_arrays(
-    x0: NDArray[Any], x1: NDArray[Any], k: int, operator: str, max_edges: int | None
+    x0: NDArray[Any],
+    x1: NDArray[Any],
+    k: int,
+    operator: str,
+    max_edges: int | None,
+    owners: tuple[NDArray[np.int32] | None, NDArray[np.int32] | None] = (None, None),
 ) -> _Edges:
-    """Associate contiguous arrays of float32 or float64, or of packed bits."""
+    """Associate contiguous arrays of float32 or float64, or of packed bits.
+
+    `owners` are the keypoints of the rows, numbered without gaps; by default each has one row.
+    """
     threads = _num_threads() if len(x0) * len(x1) >= _MIN_ENTRIES_TO_SHARE else 1
     k0, k1 = _list_lengths(len(x0), len(x1), k, operator)
     if not (len(x0) and len(x1)):
@@ -240,15 +233,9 @@ def _associate_arrays(
         x0, x1 = (x.astype(np.float32) if x.dtype == np.uint8 else x for x in (x0, x1))
         unit0, unit1 = (np.empty(x.shape, dtype=np.float32) for x in (x0, x1))
         valid0, valid1 = _core.unit_rows(x0, unit0, threads), _core.unit_rows(x1, unit1, threads)
-    neighbours = _core.Neighbours(unit0, valid0, unit1, valid1, k0, k1, threads)
-    buffer = np.empty(min(_TILE_ROWS, len(x0)) * min(_TILE_COLUMNS, len(x1)), dtype=np.float32)
-    for column in range(0, len(x1), _TILE_COLUMNS):
-        right = unit1[column : column + _TILE_COLUMNS].T
-        for row in range(0, len(x0), _TILE_ROWS):
-            left = unit0[row : row + _TILE_ROWS]
-            tile = buffer[: len(left) * right.shape[1]].reshape(len(left), right.shape[1])
-            neighbours.scan(np.matmul(left, right, out=tile), row, column)
-    edges, similarity, rank = neighbours.edges(operator, max_edges)
+    left, right = (unit0, valid0, owners[0]), (unit1, valid1, owners[1])
+    found = _core.nearest_edges(*left, *right, k0, k1, operator, max_edges, threads)
+    edges, similarity, rank = found
     if bits:
         similarity = (similarity / (step * step * bits)).astype(np.float32)
     return edges, similarity, rank

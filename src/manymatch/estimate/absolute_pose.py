@@ -227,8 +227,8 @@ def _error(pair: PreparedPair, model: CoreModel, base: CoreModel) -> FloatArray:
     return np.concatenate([np.degrees(turn) / _RIGHT_DEG, shift / (_RIGHT_DEPTH * depth)])
 
 
-#: The coefficients of matches are those of a homography; docs/absolute_pose.md has the measured
-#: reliability.
+#: The coefficients of matches are those of a homography; benchmarks/results/absolute_pose.md has
+#: the measured reliability.
 ABSOLUTE_POSE = GeometricProblem(
     name="absolute",
     noun="pose",

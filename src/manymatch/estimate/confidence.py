@@ -99,7 +99,7 @@ class Confidence:
         Covariance of a relative pose in radians². The first three numbers are the vector w of a
         rotation applied on the right, ``R exp([w]x)``, that is in the frame of camera 0; the last
         two move t along the rows of `translation_basis`. NaN if the matches do not determine the
-        pose. docs/confidence.md has the numbers of other problems.
+        pose. benchmarks/results/confidence.md has the numbers of other problems.
     translation_basis : (2, 3) float64 ndarray
         Orthonormal directions across t, in the frame of camera 1. NaN without a pose.
     noise_px : float

@@ -21,6 +21,7 @@ from manymatch.estimate.relative_pose import (
     RELATIVE_POSE,
     RelativePoseEstimate,
     sampson_distances,
+    squared_distances,
 )
 from manymatch.estimate.result import Alternative, Estimate, PoseEstimate
 from manymatch.estimate.uncertainty import (
@@ -52,7 +53,8 @@ SECOND_ITERATIONS, SECOND_POOL = 500, 10
 OTHER_ITERATIONS, OTHER_POOL, OTHER_AWAY, OTHER_RING = 300, 5, 3.0, (2.0, 5.0)
 OTHER_EXCESS, OTHER_EXCESS_SCALE = 10.0, 1.5
 # Shape of the tails of errors in units of their claimed deviations: half the degrees of freedom of
-# Student's distribution. With a normal one 5° are promised too often (docs/confidence.md).
+# Student's distribution. With a normal one 5° are promised too often
+# (benchmarks/results/confidence.md).
 _ERROR_TAIL = 2.0
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches,
 # and its log-odds rise by one for each further share of the second number.
@@ -304,7 +306,7 @@ def other_motion(estimate: RelativePoseEstimate) -> tuple[float, Alternative | N
         used[estimate.matches[:, side]] = True
         free &= ~used[pair.edges[:, side]]
     # Points at infinity are as often behind the cameras as in front.
-    free &= _core.sampson(*pair.ends(), pose.R, pose.t)[0] > (OTHER_AWAY * pair.eps) ** 2
+    free &= squared_distances(pair, pose.R, pose.t)[0] > (OTHER_AWAY * pair.eps) ** 2
     rest = np.flatnonzero(free)
     if not len(rest):
         return 0.0, None
@@ -318,8 +320,14 @@ def other_motion(estimate: RelativePoseEstimate) -> tuple[float, Alternative | N
     first = np.ones(len(rest), dtype=np.bool_) if rank is None else rank[rest] == 1
     distance = sampson_distances(part, *found.model[:2]) / pair.eps
     ring = first & (distance > OTHER_RING[0]) & (distance < OTHER_RING[1])
-    chance = np.count_nonzero(ring) / (OTHER_RING[1] - OTHER_RING[0])
-    agree = np.count_nonzero(first[found.matched]) - RELATIVE_POSE.sample_size
+    # Sources see the same places again, so counts are those of one source: all over the number of
+    # sources, where small ones count less.
+    ids = pair.graph.source
+    source = np.zeros(1, dtype=np.int32) if ids is None else ids[rest[first]]
+    sizes = np.bincount(source).astype(np.float64)
+    sources = max(sizes.sum(), 1.0) ** 2 / max(float(sizes @ sizes), 1.0)
+    chance = np.count_nonzero(ring) / (sources * (OTHER_RING[1] - OTHER_RING[0]))
+    agree = np.count_nonzero(first[found.matched]) / sources - RELATIVE_POSE.sample_size
     excess = max(agree - chance, 0.0) / math.sqrt(chance + 1.0)
     clear = logistic((excess - OTHER_EXCESS) / OTHER_EXCESS_SCALE)
     excess *= 1.0 - clear
@@ -473,5 +481,7 @@ def logistic(x: float) -> float:
 
 def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Leave one of several matches between the same two places, in order."""
+    if len(np.unique(np.ascontiguousarray(x0).view(np.complex128))) == len(x0):
+        return x0, x1  # all are at different places of the first image
     first = np.sort(np.unique(np.column_stack([x0, x1]), axis=0, return_index=True)[1])
     return np.ascontiguousarray(x0[first]), np.ascontiguousarray(x1[first])

@@ -162,7 +162,7 @@ def _error(pair: PreparedPair, model: CoreModel, base: CoreModel) -> FloatArray:
 
 
 #: The coefficients of matches are fitted by benchmarks/accuracy/fit_constants.py;
-#: docs/fundamental.md has the measured reliability.
+#: benchmarks/results/fundamental.md has the measured reliability.
 FUNDAMENTAL = GeometricProblem(
     name="fundamental",
     noun="fundamental matrix",

@@ -191,9 +191,10 @@ def _error(pair: PreparedPair, H: FloatArray, base: FloatArray) -> FloatArray:
     return np.asarray(gap.ravel() / (math.sqrt(len(corners)) * RIGHT_THRESHOLDS * pair.eps))
 
 
-#: The coefficients of matches are those of an earlier fit to relative poses; docs/homography.md has
-#: the measured reliability. All other coefficients of models than those of a relative pose are
-#: fitted by benchmarks/accuracy/fit_constants.py; docs/confidence.md has their reliability.
+#: The coefficients of matches are those of an earlier fit to relative poses;
+#: benchmarks/results/homography.md has the measured reliability. All other coefficients of models
+#: than those of a relative pose are fitted by benchmarks/accuracy/fit_constants.py;
+#: benchmarks/results/confidence.md has their reliability.
 HOMOGRAPHY = GeometricProblem(
     name="homography",
     noun="homography",

@@ -97,6 +97,7 @@ class PreparedPair:
 
     focals: FocalPosterior | None = None  # of focal lengths that were found with a relative pose
     viewpoints: FloatArray | None = None  # (2, 3), of the sensors that saw two clouds
+    distances: Any = None  # of `relative_pose.squared_distances`
 
     def __init__(
         self,
@@ -146,11 +147,11 @@ class PreparedPair:
     def ends(self, edges: IndexArray | slice = slice(None)) -> tuple[FloatArray, FloatArray]:
         """Return the points of either side of some candidates, all by default."""
         i, j = self.edges[edges].T
-        return np.ascontiguousarray(self.x0[i]), np.ascontiguousarray(self.x1[j])
+        return np.take(self.x0, i, axis=0), np.take(self.x1, j, axis=0)
 
     def for_core(self, kept: BoolArray | None = None) -> _core.Pair:
         """Return the pair for the core; `kept` (E,) by the motion filter, if it ran before."""
-        graph, (points0, points1) = self.graph, self._filter_points()
+        graph, (points0, points1) = self.graph, self._filter_points
         return _core.Pair(
             *(self.x0, self.x1, self.edges, graph.rank, self.proposals, self.eps),
             *(points0, points1, kept, self.parameters, graph.source, graph.prior),
@@ -165,6 +166,7 @@ class PreparedPair:
             return None
         return _core.joint_ranks(self.edges, g.rank, g.similarity, g.source, g.prior)
 
+    @functools.cached_property
     def _filter_points(self) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
         """Points as the motion filter can take them, or None twice if it cannot."""
         seen = self.graph
@@ -214,6 +216,12 @@ class Chart:
     limits: tuple[float, float] | None = None
 
 
+@functools.cache
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Parameters of a function; looking them up takes as long as a hundred iterations."""
+    return tuple(inspect.signature(function).parameters.values())
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeometricProblem(Generic[E_co]):
     """A row of the table of problems: everything that differs between them."""
@@ -252,20 +260,18 @@ class GeometricProblem(Generic[E_co]):
     @property
     def arguments(self) -> tuple[str, ...]:
         """Names of what the function needs after the graph, such as camera0 and camera1."""
-        names = list(inspect.signature(self.estimate).parameters)
+        names = [parameter.name for parameter in _parameters(self.estimate)]
         return tuple(names[1 : names.index("method")])
 
     @property
     def keywords(self) -> tuple[str, ...]:
         """Names of what the function may be given besides method and options."""
-        parameters = list(inspect.signature(self.estimate).parameters.values())
-        names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+        names = [p.name for p in _parameters(self.estimate) if p.kind is not p.VAR_KEYWORD]
         return tuple(names[names.index("proposals") :])
 
     def of(self, pair: PreparedPair) -> GeometricProblem[E_co]:
         """Return the variant of the problem that a pair is."""
-        changes = {} if pair.parameters is None else self.variant
-        return dataclasses.replace(self, **changes)
+        return self if pair.parameters is None else dataclasses.replace(self, **self.variant)
 
     def solve(
         self,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 import numpy as np
 
 from manymatch import _core
-from manymatch._validate import FloatArray, Method, notice_swapped, read_only, refusal
+from manymatch._validate import BoolArray, FloatArray, Method, notice_swapped, read_only, refusal
 from manymatch.estimate.problem import GeometricProblem, PreparedPair, WorkingScale, checked_graph
 from manymatch.estimate.result import FOCAL_DETERMINED, PoseEstimate, Score
 from manymatch.estimate.uncertainty import NATS_PER_ODDS, FocalPosterior
@@ -32,7 +32,7 @@ CameraLike: TypeAlias = object
 # the translation.
 _LOW_PARALLAX = 4.0
 # Errors of a focal length that both cameras share are this share of the deviation that the matches
-# leave, of whose nats 16 count as one (docs/unknown_focal.md).
+# leave, of whose nats 16 count as one (benchmarks/results/unknown_focal.md).
 _SHARED_ERRORS = 0.6
 # Of `scorer_times`: minimal samples, each with up to ten poses, and rounds over all of them.
 _SAMPLES, _REPEATS = 400, 5
@@ -100,15 +100,16 @@ def estimate_relative_pose(
         Candidates, several per keypoint if there are, in pixels.
     camera0, camera1 : Camera, 3x3 matrix, COLMAP-style dict or pycolmap.Camera
         Intrinsics, in the pixel convention of the graph's points. A focal length may be unknown
-        (`Camera.unknown`): it is found together with the pose, see docs/unknown_focal.md.
+        (`Camera.unknown`): it is found together with the pose, see docs/guides/unknown_cameras.md.
     method : {"auto", "hcm-mcm", "hcm", "mcm", "cm"}
         "auto": the two stages with evidence for every edge, its rank and whether the filter by
-        grid-based motion statistics (GMS) keeps it (docs/auto.md). It takes the unfiltered graph,
-        as `candidates` makes it by default, and finds the pose with its first 2048 edges (of each
-        source of a merged graph). "hcm-mcm": explore with harmonic consensus maximization (HCM),
-        select with matching cardinality maximization (MCM; Algorithm 1 of the paper), for filtered
-        graphs, as ``candidates(..., method="hcm-mcm")`` makes them. "hcm", "mcm": a single
-        mechanism (Algorithm 3). "cm": edges as independent correspondences, for comparison.
+        grid-based motion statistics (GMS) keeps it (docs/understand/rules.md). It takes the
+        unfiltered graph, as `candidates` makes it by default, and finds the pose with its first
+        2048 edges (of each source of a merged graph). "hcm-mcm": explore with harmonic consensus
+        maximization (HCM), select with matching cardinality maximization (MCM; Algorithm 1 of the
+        paper), for filtered graphs, as ``candidates(..., method="hcm-mcm")`` makes them. "hcm",
+        "mcm": a single mechanism (Algorithm 3). "cm": edges as independent correspondences, for
+        comparison.
         "hcm" and "hcm-mcm" take the prior of a graph, if it has one, as the probabilities p_ij of
         the paper, and assign them by degrees otherwise.
     options : Options, optional
@@ -268,8 +269,22 @@ def _shares_focal(first: Camera, second: Camera, shared: bool | None, where: str
 
 def sampson_distances(pair: PreparedPair, R: FloatArray, t: FloatArray) -> FloatArray:
     """Sampson distances (E,) of all candidates, on the normalised plane; infinite if undefined."""
-    r2, in_front = _core.sampson(*pair.ends(), R, t)
+    r2, in_front = squared_distances(pair, R, t)
     return np.where(in_front & np.isfinite(r2), np.sqrt(r2), np.inf)
+
+
+def squared_distances(
+    pair: PreparedPair, R: FloatArray, t: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    """Squared Sampson distances (E,) of all candidates, and which are in front of both cameras.
+
+    The pair remembers the last ones: `assess` needs those of the pose again.
+    """
+    given = (pair.x0, pair.edges, R.tobytes() + t.tobytes())
+    last: Any = pair.distances
+    if last is None or last[0] is not given[0] or last[1] is not given[1] or last[2] != given[2]:
+        last = pair.distances = (*given, *_core.sampson(*pair.ends(), R, t))
+    return last[3], last[4]
 
 
 def _with_focals(pair: PreparedPair, model: Any) -> PreparedPair:
@@ -352,12 +367,13 @@ def _median_parallax_deg(x0: FloatArray, x1: FloatArray, pose: RelativePose) -> 
         return math.nan
     rays0 = np.column_stack([x0, np.ones(len(x0))]) @ pose.R.T
     rays1 = np.column_stack([x1, np.ones(len(x1))])
-    sine = np.linalg.norm(np.cross(rays0, rays1), axis=1)
-    return float(np.median(np.degrees(np.arctan2(sine, np.sum(rays0 * rays1, axis=1)))))
+    (a, b, c), (d, e, f) = rays0.T, rays1.T
+    sine = np.sqrt((b * f - c * e) ** 2 + (c * d - a * f) ** 2 + (a * e - b * d) ** 2)
+    return math.degrees(np.median(np.arctan2(sine, a * d + b * e + c * f)))
 
 
-#: All coefficients are fitted by benchmarks/accuracy/fit_constants.py; docs/auto.md and
-#: docs/confidence.md have the measured reliability.
+#: All coefficients are fitted by benchmarks/accuracy/fit_constants.py; benchmarks/results/auto.md
+#: and benchmarks/results/confidence.md have the measured reliability.
 RELATIVE_POSE = GeometricProblem(
     name="relative",
     noun="pose",

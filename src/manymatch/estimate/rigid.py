@@ -285,7 +285,7 @@ _SHARED: dict[str, Any] = {
     "open": open_on_a_line("clouds"),
     "noise_scale": math.sqrt(2.0),  # a distance has the noise of both points, taken to be alike
 }
-#: docs/registration.md has the measured reliability of the probabilities of matches.
+#: benchmarks/results/registration.md has the measured reliability of the probabilities of matches.
 RIGID = GeometricProblem(
     name="rigid",
     noun="rigid transform",

@@ -142,8 +142,9 @@ class PointProblem : public ProblemDefaults<P> {
   int inliers(const auto& model, std::span<uint64_t> mask, std::span<double> r2) const {
     return self().inliers_below(model, eps_ * eps_, mask.data(), r2.empty() ? nullptr : r2.data());
   }
-  int within(const auto& model, double limit2, std::span<uint64_t> mask) const {
-    return self().inliers_below(model, limit2, mask.data(), nullptr);
+  int within(const auto& model, double limit2, std::span<uint64_t> mask,
+             std::span<double> r2 = {}) const {
+    return self().inliers_below(model, limit2, mask.data(), r2.empty() ? nullptr : r2.data());
   }
 
  protected:

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <climits>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -45,6 +46,17 @@ class LoRansac {
   // The search ends when failed draws have cost this many steps in total.
   static constexpr int64_t kMaxWastedSteps = 20'000'000;
 
+  // A seed repeats the best model if it shares kCommonShare of its own inliers with it, and these
+  // are kReachedShare of the inliers of the best model. The search ends after kRepeats times
+  // -log(1 - confidence) repeats: a model that samples find as often is missed with a probability
+  // of (1 - confidence)^kRepeats.
+  static constexpr double kCommonShare = 0.7, kReachedShare = 0.5, kRepeats = 1.5;
+  // A model that was not found kFewRepeats times in this many iterations counts as one by chance:
+  // it would hardly be found often enough in the rest of a default budget. The number was chosen
+  // on real pairs (benchmarks/results/time_to_solution.md).
+  static constexpr int64_t kHopelessIterations = 20000;
+  static constexpr int kFewRepeats = 2;
+
   // `weighting`: of the edges in local refinement.
   LoRansac(const P& problem, const Proposals& proposals, const Options& options,
            Weighting weighting, const std::function<S()>& make_scorer, Workers& workers,
@@ -58,6 +70,7 @@ class LoRansac {
         refiner_(problem, weighting) {
     for (int w = 0; w < workers.size(); ++w) lanes_.emplace_back(problem, proposals, make_scorer());
     bound_ = options.max_iterations;
+    next_count_ = options.min_iterations;
   }
 
   // Replaces the paper's stopping rule: `clean_chance` gives the probability that a sample has no
@@ -216,6 +229,8 @@ class LoRansac {
       result_.iterations = raw.iteration + 1;  // the bound may drop below the current iteration
     }
     wasted_ += batch.wasted;
+    const bool counts = clean_chance_ && pool_ && result_.found;
+    if (counts && next >= next_count_ && next < end_of_loop()) count_repeats(next);
     result_.iterations = std::max(result_.iterations, std::min(next, end_of_loop()));
     finished_ = next >= end_of_loop() || wasted_ > kMaxWastedSteps;
   }
@@ -247,6 +262,32 @@ class LoRansac {
     }
   }
 
+  // Ends the search if enough seeds of the pool have found the best model: then a model that
+  // samples find as often would be among them, almost certainly. Unlike the bound this needs no
+  // assumption on how many samples without outliers lead to a good model. Ends it too if after many
+  // iterations hardly any seed has found it. Counts at the least number of iterations, whenever
+  // their number has grown by a quarter, and when it may give up.
+  void count_repeats(int64_t iterations) {
+    next_count_ = iterations + std::max<int64_t>(iterations / 4, kBatch);
+    if (iterations < kHopelessIterations) next_count_ = std::min(next_count_, kHopelessIterations);
+    const double enough = -kRepeats * std::log1p(-options_.confidence);
+    if (static_cast<double>(pool_->entries().size()) < enough) return;
+    Mask& mask = lanes_[0].mask;
+    const int size = problem_.inliers(result_.model, mask, {}) - P::kSampleSize;
+    const Mask best = mask;
+    int repeats = 0;
+    for (const auto& seed : pool_->entries()) {
+      // The edges of its own sample fit every seed, so they are no evidence and do not count.
+      const int count = problem_.inliers(seed.model, mask, {}) - P::kSampleSize;
+      for (std::size_t w = 0; w < best.size(); ++w) mask[w] &= best[w];
+      const int common = count_bits(mask) - P::kSampleSize;
+      const double least = std::max(kCommonShare * count, kReachedShare * size);
+      if (common > 0 && common >= least) ++repeats;
+    }
+    const bool hopeless = iterations >= kHopelessIterations && repeats < kFewRepeats;
+    if (repeats >= enough || hopeless) bound_ = std::min(bound_, iterations);
+  }
+
   // Number of iterations that the best model asks for.
   int64_t wanted_iterations() {
     if (!clean_chance_) {
@@ -272,7 +313,7 @@ class LoRansac {
   std::vector<Batch> batches_;
   RawBest raw_best_;
   Value needs_{-1.0, 0};
-  int64_t bound_ = 0, wasted_ = 0;
+  int64_t bound_ = 0, wasted_ = 0, next_count_ = 0;
   std::atomic<int64_t> last_batch_{INT64_MAX};  // later batches are ignored
   bool finished_ = false;
   SearchResult<Model> result_;

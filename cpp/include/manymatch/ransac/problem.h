@@ -145,8 +145,9 @@ concept Problem =
       // The inliers, and the squared residuals of all edges unless r2 is empty. r2 has room for
       // whole words of edges; an undefined residual is NaN.
       { problem.inliers(fixed, mask, r2) } -> std::same_as<int>;
-      // The same for another limit of the squared residual, and without residuals.
+      // The same for another limit of the squared residual; r2 may be left out.
       { problem.within(fixed, limit2, mask) } -> std::same_as<int>;
+      { problem.within(fixed, limit2, mask, r2) } -> std::same_as<int>;
       // Minimises the weighted loss with the given squared scale over the given edges. The model
       // stays valid.
       {

@@ -106,6 +106,8 @@ class DistinctSelection {
   // Seeds per thread in a round: enough to outweigh the wait at the end of the round, few enough
   // that a seed seldom repeats a model of its own round.
   static constexpr int kSeedsPerThread = 8;
+  // Steps of a refinement; the best models are polished later.
+  static constexpr int kSelectSteps = 8;
 
   // `weight` has one entry per edge, or is empty.
   DistinctSelection(const P& problem, std::span<const double> weight, bool skip_repeated,
@@ -153,7 +155,7 @@ class DistinctSelection {
       workers_.run(static_cast<int>(round.size()), [&](int worker, int i) {
         SelectionLane<P>& lane = lanes_[worker];
         refined[at(i)] = {seeds[round[at(i)]].model, Mask(words())};
-        lane.refiner.local_refine(refined[at(i)].model, lane.space);
+        lane.refiner.local_refine(refined[at(i)].model, lane.space, kSelectSteps);
         evaluate(refined[at(i)], lane);
       });
       const std::size_t before = taken_.size();

@@ -170,7 +170,7 @@ class Settlement {
   static constexpr double kSampledReach = 5.0, kLeastRelativePrior = 0.25, kScoredReach = 6.0;
   // Steps of a quick polish, and of the polish of the best model. The loss of the quick one is
   // truncated at kTruncatedAt standard deviations of the noise.
-  static constexpr int kFirstSteps = 8, kLastSteps = 25;
+  static constexpr int kFirstSteps = 8, kLastSteps = 10;
   static constexpr double kTruncatedAt = 2.0;
   // Smallest scale of the noise, as a share of the largest.
   static constexpr double kLeastScale = 0.1;
@@ -197,8 +197,7 @@ class Settlement {
   // at any distance, such as those behind a camera, get kBehind.
   void measure(const Model& model) {
     const double eps2 = problem_.eps() * problem_.eps();
-    problem_.inliers(model, mask_, squared_);
-    problem_.within(model, kBehind * eps2, mask_);
+    problem_.within(model, kBehind * eps2, mask_, squared_);
     for (std::size_t e = 0; e < problem_.graph().num_edges(); ++e) {
       const bool valid = mask_[e / 64] >> (e % 64) & 1U;
       squared_[e] = valid ? squared_[e] / eps2 : kBehind;
@@ -428,7 +427,7 @@ class Settlement {
       if (count == 0) continue;
       problem.solve(std::span(drawn).first(at(count * m)), space_, solutions);
       for (const Model& model : solutions.models) {
-        problem.inliers(model, mask, squared);
+        problem.within(model, 0.0, mask, squared);  // residuals only: nothing is below zero
         // Fixed lanes, which the compiler can vectorise: the sum is the same for any vector width.
         constexpr std::size_t kLanes = 8;
         double lane[kLanes] = {};

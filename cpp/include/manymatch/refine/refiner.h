@@ -21,10 +21,10 @@ class Refiner {
         mask_(problem.graph().words()),
         gathered_(problem.graph()) {}
 
-  // Edges with r^2 < 5 eps^2, loss min(r^2, eps^2), 25 iterations.
-  LmResult local_refine(Model& model, Workspace& space) {
+  // Edges with r^2 < 5 eps^2, loss min(r^2, eps^2), by default 25 iterations.
+  LmResult local_refine(Model& model, Workspace& space, int max_iterations = 25) {
     gather(model, 5.0);
-    return refine(model, Loss::kTruncated, problem_.eps(), 25, space);
+    return refine(model, Loss::kTruncated, problem_.eps(), max_iterations, space);
   }
 
   // Edges with r^2 < eps^2, loss eps^2 log(1 + r^2/eps^2), 100 iterations.

@@ -21,7 +21,9 @@ class HcmSide {
   static constexpr int kTableDegree = 8;
   static_assert(kTableDegree <= 8, "inlier edges of a vertex are bits of a byte");
 
-  HcmSide(const Adjacency& adjacency, const std::vector<double>& p, const std::vector<double>& a);
+  // Without tables if `tabulate` is false.
+  HcmSide(const Adjacency& adjacency, const std::vector<double>& p, const std::vector<double>& a,
+          bool tabulate);
 
   double tabulated(int vertex, unsigned mask) const {
     return table_[static_cast<std::size_t>(offset_[at(vertex)]) + mask];
@@ -38,7 +40,7 @@ class HcmSide {
   std::vector<double> a_, table_;
   std::vector<int64_t> offset_;  // into the table, -1 for a vertex with too many edges
   std::vector<uint8_t> bit_;
-  bool has_all_tables_ = true;
+  bool has_all_tables_;
 };
 
 struct HcmTerms {
@@ -52,11 +54,15 @@ struct HcmTerms {
   HcmSide side0, side1;
   std::vector<Ends> ends;  // empty unless every vertex has a table
 
-  // With the paper's priors: `given` (one per edge) or, if that is empty, by degrees.
-  HcmTerms(const Graph& graph, double q, double delta, std::span<const double> given = {});
-  HcmTerms(const Graph& graph, Priors given);
+  // Tables cost the time of many evaluations, so that a score or two are computed without.
+  enum Tables { kNoTables, kTables };
 
-  // Fewest inlier edges that can reach a score.
+  // With the paper's priors: `given` (one per edge) or, if that is empty, by degrees.
+  HcmTerms(const Graph& graph, double q, double delta, std::span<const double> given = {},
+           Tables tables = kTables);
+  HcmTerms(const Graph& graph, Priors given, Tables tables = kTables);
+
+  // Fewest inlier edges that can reach a score; needs tables.
   int fewest_edges(double score) const;
 
  private:
