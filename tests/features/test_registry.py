@@ -96,8 +96,10 @@ def test_by_entry_point_of_another_package(tmp_path):
 
 
 def test_devices():
-    torch = pytest.importorskip("torch")
-    assert choose_device("cpu") == torch.device("cpu")
+    pytest.importorskip("torch")
+    assert choose_device("cpu") == "cpu"
+    assert (choose_device("torch").type, choose_device("torch").torch) == ("torch", "cpu")
+    assert not choose_device("torch").runs_onnx
     assert choose_device("auto").type in {"cpu", "cuda", "mps"}
     for device in ("abacus", 3.5, "meta", "cuda:99"):
         with pytest.raises(ValueError, match="device must be"):

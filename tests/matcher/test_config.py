@@ -21,7 +21,7 @@ from manymatch.options import AUTO_PARTS, Options
 def test_presets_are_those_of_the_paper():
     assert set(PRESETS) == {
         "classic", "embedded", "dinov3", "dinov2", "vjepa2.1", "siglip2", "superpoint", "open",
-        "fused", "best",
+        "fast", "fused", "best",
     }  # fmt: skip
     dinov3 = FEATURE_PRESETS["dinov3"]
     assert (dinov3.descriptor, dinov3.layer, dinov3.debias) == ("dinov3-vitl16", 19, 200)
@@ -240,10 +240,11 @@ def test_default_preset_says_why(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     name, sentence = default_preset()
     assert name == "classic"
-    assert "torch is not installed" in sentence
+    assert "onnxruntime is not installed" in sentence
     # Without OpenCV no preset works.
     assert works_now() == ""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.undo()
+    monkeypatch.setattr("manymatch.features.device._lacking", lambda **_: "")
     assert default_preset()[0] == MatcherConfig.of().preset == "fused"
     assert MatcherConfig.of().notes == (default_preset()[1],)
     # A setting of one source is none of several.

@@ -43,10 +43,15 @@ def photos(tmp_path):
 
 def test_presets_of_several_sources():
     fused, best = MatcherConfig.of("fused"), MatcherConfig.of("best")
-    assert fused.title == "sift + native, xfeat + native, xfeat + efficientnet-lite0"
+    titles = ["xfeat + native", "xfeat + efficientnet-lite0"]
+    titles += ["aliked-t16 + native", "aliked-t16 + efficientnet-lite0", "sift + native"]
+    assert fused.title == ", ".join(titles)
+    assert MatcherConfig.of("fast").title == ", ".join(titles[:2])
     assert best.title == "aliked + lightglue, xfeat + efficientnet-lite0"
-    assert fused.sources[2].features == best.sources[1].features == FEATURE_PRESETS["embedded"]
-    assert (fused.preset, fused.sources[0].features.detector) == ("fused", "sift")
+    assert fused.sources[1].features == best.sources[1].features == FEATURE_PRESETS["embedded"]
+    # Thresholds count pixels at the working size of the first source.
+    assert fused.preset == "fused"
+    assert [source.features.longest for source in fused.sources] == [1024] * 4 + [724]
     assert fused.needs_torch
     assert set(SOURCE_PRESETS) < set(PRESETS)
 
@@ -104,7 +109,7 @@ def test_settings_hold_for_every_source():
         assert source.association.k == 3
         assert (source.features.max_keypoints, source.features.longest) == (99, 512)
     precisions = [source.features.precision for source in config.sources]
-    assert precisions == ["float32", "float32", "bfloat16"]
+    assert precisions == ["float32", "bfloat16", "float32", "bfloat16", "float32"]
     assert MatcherConfig.of(config, k=4).sources[1].association.k == 4
 
 

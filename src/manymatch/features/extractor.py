@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import math
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from manymatch._validate import FloatArray, IndexArray, count, refusal
 from manymatch.features.debias import PositionalBasis, positional_bases
 from manymatch.features.detectors import Detector, Keypoints
 from manymatch.features.device import (
+    PRECISIONS,
     check_precision,
     choose_device,
     library_versions,
@@ -27,13 +31,16 @@ from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.io.image import load_image
+from manymatch.options import usable_cores
 
 if TYPE_CHECKING:
     from manymatch.features.backbones import Backbone
 
 # Raised when this package computes other numbers from the same settings.
-_REVISION = 4
+_REVISION = 5
 _BASES_KEPT = 16
+# Pixels of an image at working size, for which SIFT takes a gigabyte.
+_LARGE = 4_000_000
 _ARRAYS = ("points", "scores", "descriptors", "further", "owners")
 
 
@@ -172,6 +179,9 @@ class Extractor:
     ) -> None:
         self.config = config if isinstance(config, FeatureConfig) else feature_config(config)
         self.device = choose_device(device) if self.config.needs_torch else None
+        if self.device == "cpu" and self.config.precision != PRECISIONS[0]:
+            # ONNX Runtime has float32 only.
+            self.device = choose_device("torch")
         check_precision(self.config.precision, self.device)
         self.offline = offline
         if not isinstance(cache, FeatureCache | None):
@@ -253,7 +263,10 @@ class Extractor:
         config = self.config if longest is None else self.config.replace(longest=longest)
         if config.detector == NO_DETECTOR:
             return _without_keypoints(image, config)
-        with self._lock:
+        # Networks in torch take turns, and so do large images; others are worked on at once.
+        large = math.prod(config.resizing.plan(image.size).content) > _LARGE
+        torch = self.device is not None and not self.device.runs_onnx
+        with self._lock if large or torch or config.debias else contextlib.nullcontext():
             key = {"kind": "features", "image": image.hash, **self._model_key(config)}
             kept = None if self.cache is None else self.cache.read(key)
             arrays: dict[str, Any] = self._compute(image, config) if kept is None else kept
@@ -289,7 +302,11 @@ class Extractor:
         has_budget = backbone.resize.patches is not None
         resize = Resize.budget(config.patches) if has_budget else config.resizing
         how: dict[str, Any] = {"resize": resize, "precision": config.precision}
-        dense = dense_maps([image.array], backbone, [layer], norm=config.norm, **how)[0][layer]
+        made = (id(backbone), layer, config.norm, *how.values())
+        if made not in image.maps:
+            maps = dense_maps([image.array], backbone, [layer], norm=config.norm, **how)
+            image.maps[made] = maps[0][layer]
+        dense = image.maps[made]
         places = keypoints.points
         if config.sampling == "paper" and not has_budget:
             # Half a pixel of the resized image to the upper left, in pixels of the user's image.
@@ -354,11 +371,12 @@ def _without_keypoints(image: _Given, config: FeatureConfig) -> Features:
 
 
 class _Given:
-    """An image and its hash; for several extractors, detections in it by settings."""
+    """An image and its hash; for several extractors, detections and maps by settings."""
 
     def __init__(self, array: NDArray[np.uint8]) -> None:
         self.array, self.size = array, (array.shape[1], array.shape[0])
         self.detections: dict[tuple[object, Resize], Keypoints] = {}
+        self.maps: dict[tuple[object, ...], FeatureMap] = {}
 
     @functools.cached_property
     def hash(self) -> str:
@@ -388,15 +406,27 @@ def extract_all(
     """Compute several kinds of features of the same images, what they have in common once.
 
     Images are read once, and keypoints of equal settings at equal sizes are detected once. The
-    cache has an entry for every kind, which does not depend on the others. Arguments are as in
-    `Extractor.extract_many`; the result has for each image the features of each extractor.
+    cache has an entry for every kind, which does not depend on the others. Images are worked on at
+    the same time, as many as there are cores. Arguments are as in `Extractor.extract_many`; the
+    result has for each image the features of each extractor.
     """
     edges: list[int | None] = [None] * len(images) if longest is None else list(longest)
     if len(edges) != len(images):
         raise refusal("longest", f"one length per image ({len(images)})", edges)
-    results = []
-    for image, edge in zip(images, edges, strict=True):
+    for extractor in extractors if images else ():
+        extractor.load()
+
+    def extracted(image: object, edge: int | None) -> tuple[Features, ...]:
         given = _Given(load_image(image))
         found = (extractor._extract(given, edge) for extractor in extractors)  # noqa: SLF001
-        results.append(tuple(found))
-    return results
+        return tuple(found)
+
+    threads = min(len(images), usable_cores())
+    if threads < 2:
+        return [extracted(*pair) for pair in zip(images, edges, strict=True)]
+    pool = ThreadPoolExecutor(threads, "manymatch-features")
+    try:
+        return list(pool.map(extracted, images, edges))
+    finally:
+        # Ctrl-C does not wait for images in work.
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from manymatch._validate import BoolArray, FloatArray, float_array, integer, refusal
-from manymatch.features.device import inference, require_torch
+from manymatch.features.device import Device, inference, require_torch
+from manymatch.features.network import Network
 from manymatch.features.resize import Frame, Resize, resize_image
 
 if TYPE_CHECKING:
-    import torch
-
     from manymatch.features.backbones import Backbone
 
 _Float = TypeVar("_Float", np.float32, np.float64)
@@ -104,9 +103,17 @@ class FeatureMap:
         x, y = corner[:, 0], corner[:, 1]
         right, below = np.minimum(x + 1, columns - 1), np.minimum(y + 1, rows - 1)
         u, v = (cells - corner).T.astype(np.float32)[:, :, None]
-        flat = self.values.reshape(self.dim, -1).T
-        upper = (1 - u) * flat[y * columns + x] + u * flat[y * columns + right]
-        lower = (1 - u) * flat[below * columns + x] + u * flat[below * columns + right]
+        # One row a cell, as reading whole rows is faster.
+        flat = np.ascontiguousarray(self.values.reshape(self.dim, -1).T)
+        corners = (
+            y * columns + x,
+            y * columns + right,
+            below * columns + x,
+            below * columns + right,
+        )
+        values = [flat.take(corner, axis=0) for corner in corners]
+        upper = (1 - u) * values[0] + u * values[1]
+        lower = (1 - u) * values[2] + u * values[3]
         return np.ascontiguousarray((1 - v) * upper + v * lower, dtype=np.float32)
 
 
@@ -177,10 +184,16 @@ def run_backbone(
     precision: str = "float32",
 ) -> dict[int, NDArray[np.float32]]:
     """Run the network on normalised (B, 3, H, W) pixels and check what it returns."""
-    torch = require_torch()
-    device = module_device(backbone.module)
-    with inference(device, precision):
-        outputs: Any = backbone.forward(torch.from_numpy(pixels).to(device), list(layers), norm)
+    outputs: dict[int, NDArray[np.float32]]
+    if isinstance(backbone.module, Network):
+        names = [backbone.values[layer] for layer in layers]
+        found = backbone.module.run(names, {"pixels": pixels}, precision)
+        outputs = dict(zip(layers, found, strict=True))
+    else:
+        torch, device = require_torch(), module_device(backbone.module)
+        with inference(device, precision):
+            maps = backbone.forward(torch.from_numpy(pixels).to(device), list(layers), norm)
+            outputs = {layer: values.float().cpu().numpy() for layer, values in maps.items()}
     for layer in layers:
         rows, columns = (length // backbone.stride_of(layer) for length in pixels.shape[2:])
         got = tuple(outputs[layer].shape) if layer in outputs else ()
@@ -189,7 +202,7 @@ def run_backbone(
                 f"backbone {backbone.name!r} must return a map of shape ({len(pixels)}, D, "
                 f"{rows}, {columns}) for layer {layer}, got {got}"
             )
-    return {layer: outputs[layer].float().cpu().numpy() for layer in layers}
+    return outputs
 
 
 def checked_layers(layers: Sequence[int] | None, backbone: Backbone) -> list[int]:
@@ -209,8 +222,10 @@ def normalised(image: NDArray[np.uint8], backbone: Backbone) -> NDArray[np.float
     return planes
 
 
-def module_device(module: torch.nn.Module) -> Any:
+def module_device(module: Any) -> Any:
     """Where a network's parameters are; the CPU for one without parameters."""
+    if isinstance(getattr(module, "device", None), Device):
+        return module.device
     first = next(module.parameters(), None)
     return require_torch().device("cpu") if first is None else first.device
 

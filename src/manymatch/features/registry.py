@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
+import importlib.util
 import tomllib
 from collections.abc import Callable, Iterable
 from importlib import resources
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 ENTRY_POINTS = {"backbone": "manymatch.backbones", "matcher": "manymatch.matchers"}
 #: Short names of detectors.
 ALIASES = {"aliked": "aliked-n16"}
+# Modules that import torch.
+_WITH_TORCH = (
+    *("backbones.hub", "backbones.published", "backbones.vjepa", "detectors.torch_networks"),
+)
 # How models are listed.
 _KINDS = ("detector", "matcher", "backbone")
 
@@ -56,8 +60,9 @@ class Model:
     dim: int | None = None
     num_layers: int | None = None
     patch_size: int | None = None
-    #: Requirement for pip, and the path of the weights inside the package that it installs.
+    #: Requirement for pip, hash of the package, and the path of the weights inside it.
     package: str | None = None
+    package_sha256: str = ""
     file: str | None = None
     #: Name of the file that the authors publish beside the hub's, which is read too, and its
     #: address. It is downloaded when the weights are neither on the hub nor in a package.
@@ -90,6 +95,13 @@ class Model:
     def needs_weights(self) -> bool:
         """Whether there is anything to load."""
         return bool(self.hub_id or self.package or self.url)
+
+    @property
+    def missing_libraries(self) -> list[str]:
+        """Optional packages that are not installed; in place of ONNX Runtime torch will do."""
+        installed = {name for name in (*self.libraries, "torch") if importlib.util.find_spec(name)}
+        stand_ins = {"onnxruntime"} if "torch" in installed else set()
+        return [name for name in self.libraries if name not in installed | stand_ins]
 
     @property
     def published(self) -> str | None:
@@ -362,7 +374,7 @@ def load_detector(
 
 def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
-    if not module.startswith(("matchers", "detectors.classic")):
+    if module in _WITH_TORCH:
         require_torch()
     return getattr(importlib.import_module(f"manymatch.features.{module}"), name)
 

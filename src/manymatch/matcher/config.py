@@ -22,16 +22,27 @@ from manymatch.features.feature_config import (
     FeatureConfig,
 )
 from manymatch.features.matchers import FunctionMatcher, PairMatcher
-from manymatch.features.registry import check_matcher, find_matcher, load_matcher, matcher_names
+from manymatch.features.registry import (
+    Model,
+    check_matcher,
+    find_matcher,
+    find_model,
+    load_matcher,
+    matcher_names,
+)
 from manymatch.io.files import read_toml, reading, write_text
 from manymatch.options import Options, setting, settings
 
 #: Presets of several sources, as a user would write them.
-SOURCE_PRESETS: dict[str, tuple[str | dict[str, str], ...]] = {
+SOURCE_PRESETS: dict[str, tuple[str | dict[str, Any], ...]] = {
+    "fast": ({"name": "xfeat", "detector": "xfeat"}, "embedded"),
     "fused": (
-        {"name": "sift", "preset": "classic"},
         {"name": "xfeat", "detector": "xfeat"},
         "embedded",
+        {"name": "aliked", "detector": "aliked-t16"},
+        {"name": "embedded-aliked", "preset": "embedded", "detector": "aliked-t16"},
+        # Beside the others, half of the pixels and keypoints do as well as all of them.
+        {"name": "sift", "preset": "classic", "longest": 724, "max_keypoints": 1024},
     ),
     "best": (
         {"name": "aliked-lightglue", "detector": "aliked", "matcher": "lightglue"},
@@ -124,6 +135,13 @@ class SourceConfig:
         return f"{self.features.detector} + " + (
             self.features.descriptor if matcher == NEAREST else matcher
         )
+
+    def models(self) -> list[Model]:
+        """Return its models: those of the detector, the descriptor and the pair matcher."""
+        names = (self.features.detector, self.features.descriptor)
+        found = [find_model(name) for name in names if name not in (NATIVE, NO_DETECTOR)]
+        matcher = self.load_matcher()
+        return found if matcher is None or matcher.model is None else [*found, matcher.model]
 
     def load_matcher(self, *, device: str = "auto", offline: bool = False) -> PairMatcher | None:
         """Make the pair matcher; None for nearest neighbours. Its network is loaded when used."""

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import platform
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -297,12 +298,17 @@ class MatchResult(PairResult):
             self.config.save(written["config"])
             for form in chosen:
                 written.update(self._save_matches(place, form))
-            if picture:
-                written["picture"] = place / "matches.png"
-                self.plot(written["picture"])
-            if report:
-                written["report"] = place / "report.html"
-                self.report(written["report"], command=command, true_pose=true_pose)
+            # Most of the picture is compressed while the report is made.
+            with ThreadPoolExecutor(1, "manymatch-picture") as pool:
+                drawn = None
+                if picture:
+                    written["picture"] = place / "matches.png"
+                    drawn = pool.submit(self.plot, written["picture"])
+                if report:
+                    written["report"] = place / "report.html"
+                    self.report(written["report"], command=command, true_pose=true_pose)
+                if drawn is not None:
+                    drawn.result()
             names = {name: path.relative_to(place) for name, path in written.items()}
             record["files"] = [path.as_posix() for path in names.values()]
             write_text(written["json"], to_json(record, "result", indent=2) + "\n")

@@ -209,7 +209,7 @@ class Matcher:
             Whether both images have the same unknown focal length; by default if they have the
             same size and prior.
         with_rank_one : bool
-            Also match with rank-one edges and plain consensus.
+            Also match the usual way, by the best candidate of each keypoint, to compare.
         options : Options, optional
             Of the estimator for this pair, instead of the configuration's.
         images_folder : path, optional

@@ -396,11 +396,11 @@ def test_superpoint_v1(tmp_path):
     grey = (pixels * torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)).sum(1, keepdim=True)
     with torch.inference_mode():
         scores, cells = published_superpoint(state, grey)
-        got, _, features = detector.maps(pixels)
+        got, features = detector.run(pixels)
         torch.testing.assert_close(got, scores, atol=1e-6, rtol=1e-4)
         # Between the pixels of a cell lies its centre: sampled there, a cell's own descriptor.
         centres = torch.tensor([[8 * c + 3.5, 8 * r + 3.5] for r in range(6) for c in range(8)])
-        described = detector.describe(features, centres)
+        described = detector.sample(features, centres)
     expected = cells.flatten(1).T
     inner = [8 * r + c for r in range(1, 5) for c in range(1, 7)]
     cosine = (described.reshape(48, -1) * expected).sum(dim=1)[inner]

@@ -44,7 +44,7 @@ def slow_peaks(scores, radius, threshold, rounds):
     for _ in range(rounds + 1):
         left = {p for p in order if p not in found and not any(q in found for q in near[p])}
         found |= {p for p in left if all(place[p] < place[q] for q in near[p] if q in left)}
-    return [y * width + x for y, x in order if (y, x) in found]
+    return [[x, y] for y, x in order if (y, x) in found]
 
 
 @settings(max_examples=60)
@@ -56,15 +56,14 @@ def slow_peaks(scores, radius, threshold, rounds):
     st.integers(0, 3),
 )
 def test_peaks(seed, height, width, radius, rounds):
-    torch = pytest.importorskip("torch")
-    from manymatch.features.detectors.networks import find_peaks, positions
+    pytest.importorskip("cv2")
+    from manymatch.features.detectors.networks import find_peaks
 
     # Few values, so that there are plateaus.
     scores = np.random.default_rng(seed).integers(0, 9, (height, width)).astype(np.float32)
-    found = find_peaks(torch.from_numpy(scores), radius, 1.5, rounds)
+    found = find_peaks(scores, radius, 1.5, rounds)
     assert found.tolist() == slow_peaks(scores, radius, 1.5, rounds)
-    points = positions(found, width).numpy()
-    assert suppress(points.astype(float), radius).tolist() == list(range(len(points)))
+    assert suppress(found.astype(float), radius).tolist() == list(range(len(found)))
 
 
 def test_choice_keeps_the_border_free_and_the_best():

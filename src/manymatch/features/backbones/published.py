@@ -164,6 +164,8 @@ class TokenBackbone(Backbone):
     norm is wanted.
     """
 
+    module: torch.nn.Module
+
     def __init__(
         self, model: Model, module: Any, blocks: Any, final_norm: Any, prefix: int = 0
     ) -> None:
@@ -245,7 +247,7 @@ class ConvNext(Backbone):
 
 def require_transformers() -> Any:
     """Import transformers, or say how to get it."""
-    return require("transformers", "this representation", "features", works_now)
+    return require("transformers", "this network", "features", works_now)
 
 
 def published_network(

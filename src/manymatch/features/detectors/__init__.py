@@ -14,6 +14,7 @@ from manymatch._validate import FloatArray, IndexArray, integer, real
 if TYPE_CHECKING:
     import torch
 
+    from manymatch.features.network import Network
     from manymatch.features.registry import Model
 
 # Larger radii and borders than any image are typing errors.
@@ -86,7 +87,7 @@ class Detector(abc.ABC):
     #: Settings of the published code; None where the detector has no such setting.
     default_threshold: ClassVar[float | None] = None
     default_nms_radius: ClassVar[int | None] = None
-    module: torch.nn.Module | None = None
+    module: torch.nn.Module | Network | None = None
 
     def __init__(
         self, model: Model, selection: Selection, *, weights: object, offline: bool

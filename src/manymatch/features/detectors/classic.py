@@ -22,8 +22,9 @@ _SIFT: dict[str, Any] = {
 _ORB: dict[str, Any] = {"nfeatures": 1_000_000, "scaleFactor": 1.2, "nlevels": 8}
 # Below this the pyramid has no level with room for an extremum, and OpenCV may fail.
 _SMALLEST = 16
-# Keypoints that are described, for each that is wanted.
-_SPARE = 2
+# OpenCV counts orientations, not keypoints, and a fifth of the keypoints has several. We ask for
+# 1.4 descriptors per wanted keypoint, then for 2, then for all, until there are enough keypoints.
+_SPARE = (1.4, 2.0)
 # Pixels per patch of a grid.
 _STRIDE = 16
 
@@ -83,7 +84,7 @@ class Sift(_OfOpenCv):
         # Most of the time goes to descriptors, so they are computed for the best only, if these
         # are enough: some have several orientations, and those at the border are dropped.
         # OpenCV keeps the best, with all that are as good; 0 keeps all.
-        for most in (_SPARE * wanted, 0):
+        for most in (*(round(spare * wanted) for spare in _SPARE), 0):
             limits = {"nfeatures": most, "contrastThreshold": self.selection.threshold}
             engine = self._cv2.SIFT_create(**limits, **_SIFT)
             points, scores, _, descriptors = self._run(engine, image)

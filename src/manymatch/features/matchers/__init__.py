@@ -12,12 +12,10 @@ import numpy as np
 
 from manymatch._validate import float_array, int_array, refusal
 from manymatch.associate.merge import place_in_group
-from manymatch.features.device import choose_device
+from manymatch.features.device import choose_device, to_device
 from manymatch.graph import AssociationGraph
 
 if TYPE_CHECKING:
-    import torch
-
     from manymatch.features.extractor import Features
     from manymatch.features.registry import Model
 
@@ -59,7 +57,7 @@ class PairMatcher(abc.ABC):
         return self.weights.get(self.detector)
 
     @functools.cached_property
-    def network(self) -> torch.nn.Module | None:
+    def network(self) -> Any:
         """The network, loaded when first used; None where there is none."""
         from manymatch.features.weights import find_weights
 
@@ -68,9 +66,9 @@ class PairMatcher(abc.ABC):
         if self.model is None:
             raise refusal("detector", f"one of {', '.join(self.weights)}", self.detector)
         found = find_weights(self.model, offline=self.offline)
-        return self.build(found, self.model).to(choose_device(self.device))
+        return to_device(self.build(found, self.model), choose_device(self.device))
 
-    def build(self, source: Path | str, model: Model) -> torch.nn.Module:
+    def build(self, source: Path | str, model: Model) -> Any:
         """Make the network from the file or folder of its weights."""
         raise NotImplementedError
 

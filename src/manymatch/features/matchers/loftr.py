@@ -52,7 +52,7 @@ class _ImageMatcher(PairMatcher):
         self, first: NDArray[np.uint8], second: NDArray[np.uint8]
     ) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
         """Match two images; `match` of `PairMatcher`. Some matches may lie beyond their edges."""
-        device = choose_device(self.device)
+        device = choose_device(self.device).torch
         with inference(device):
             found = self._places(*(_grey(image).to(device) for image in (first, second)))
         points0, points1, scores = (tensor.cpu().numpy() for tensor in found)
