@@ -149,9 +149,10 @@ def test_second_pass():
     passed = FirstPass.of({r["index"]: r for r in first})
     assert set(passed.focals) == {"a", "c"}
     assert all(passed.is_stale(r) for r in first)
-    assert passed.camera(1, 0, WIDE).focal == passed.focals["a"].focal_px
+    assert passed.camera("a", WIDE).focal == passed.focals["a"].focal_px
     # One pair is not enough.
-    assert passed.camera(0, 1, WIDE) == WIDE
+    assert passed.camera("b", WIDE) == WIDE
+    assert passed.camera(None, WIDE) == WIDE
     assert 900.0 < passed.focals["a"].focal_px < 930.0
     second = {"index": 1, "success": True, "focal0_px": passed.focals["a"].focal_px}
     second["focal1_px"] = passed.focals["c"].focal_px
@@ -263,6 +264,55 @@ def test_a_shared_batch_is_the_same_however_it_is_run(listed, tmp_path):
         run_batch(listed, None, whole, CONFIG, camera_per="all", formats=["npz"])
     with pytest.raises(ValueError, match=r"^camera_per must be one of 'pair', .*, got 'each'"):
         run_batch(listed, None, whole, CONFIG, camera_per="each")
+
+
+@pytest.fixture
+def sampled(monkeypatch):
+    """Let every second pair decide about focal lengths."""
+    monkeypatch.setattr("manymatch.batch.batch._SAMPLE", 6)
+    monkeypatch.setattr("manymatch.batch.batch._SAMPLE_SIGMA", 0.05)
+
+
+@pytest.mark.usefixtures("determined", "sampled")
+def test_a_sample_of_many_pairs_decides_about_their_focal_length(listed, tmp_path):
+    how = {"camera_per": "all", "block": 1}
+    run_batch(listed, None, tmp_path / "whole", CONFIG, workers=1, **how)
+    found = rows(tmp_path / "whole")
+    assert len({value for pair in focals(tmp_path / "whole") for value in pair}) == 1
+    assert sum(one["own_focal0_px"] != "" for one in found) == 6
+    assert len({one["camera0_group"] for one in found}) == 1
+    assert len(list((tmp_path / "whole" / "parts").glob("*.parquet"))) == 6
+
+    def stop(progress):
+        if progress.finished == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(RunInterrupted):
+        run_batch(listed, None, tmp_path / "parts", CONFIG, workers=1, progress=stop, **how)
+    for _ in range(2):
+        summary = run_batch(listed, None, tmp_path / "parts", CONFIG, workers=2, **how)
+    assert summary.computed == 0
+    assert not summary.notes or "missing" not in " ".join(summary.notes)
+    assert_same(tmp_path / "parts", tmp_path / "whole")
+    next((tmp_path / "parts").glob("parts-*/000000.parquet")).unlink()
+    summary = run_batch(listed, None, tmp_path / "parts", CONFIG, workers=2, **how)
+    assert summary.computed == 1
+    assert any(note.startswith("Parts of 1 finished pair are missing") for note in summary.notes)
+
+
+@pytest.mark.usefixtures("determined")
+@pytest.mark.parametrize("reason", ["inexact", "unseen camera"])
+def test_all_pairs_decide_where_a_sample_is_not_enough(listed, tmp_path, monkeypatch, reason):
+    how = {"workers": 1, "camera_per": "folder", "block": 1}
+    run_batch(listed, None, tmp_path / "whole", CONFIG, **how)
+    if reason == "inexact":
+        monkeypatch.setattr("manymatch.batch.batch._SAMPLE", 6)
+    else:
+        first = [place for place, one in enumerate(listed) if "two/" not in one.name0][:4]
+        monkeypatch.setattr("manymatch.batch.batch._SAMPLE_SIGMA", 0.05)
+        monkeypatch.setattr("manymatch.batch.batch._Batch._sample", lambda _: first)
+    run_batch(listed, None, tmp_path / "sampled", CONFIG, **how)
+    assert rows(tmp_path / "sampled") == rows(tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("determined")

@@ -210,10 +210,41 @@ def test_one_mapper_that_fails_leaves_the_other(scene, tmp_path, monkeypatch):
     original = mapping._started
     monkeypatch.setattr(mapping, "_started", started)
     keep = [True] * len(scene.graph.pairs)
-    (model,) = map_pairs(scene.graph, keep, tmp_path, refine_cameras=False)
+    notes = []
+    (model,) = map_pairs(scene.graph, keep, tmp_path, refine_cameras=False, notes=notes)
     assert model.mapper == "incremental"
+    (note,) = notes
+    assert note.startswith("Only one mapper counts: COLMAP ended with code 1 in 'global': ")
     with pytest.raises(MappingError, match=r"'global': .*KeyError: 'nothing'"):
         map_pairs(scene.graph, keep, tmp_path, refine_cameras=False, mappers=["global"])
+
+
+@pytest.mark.parametrize(("enough", "ran"), [(0.9, ["global"]), (1.1, ["global", "incremental"])])
+def test_many_images_need_the_incremental_mapper_only_if_pairs_disagree(
+    scene, tmp_path, monkeypatch, enough, ran
+):
+    monkeypatch.setattr(mapping, "_MANY", 7)
+    monkeypatch.setattr(mapping, "_ENOUGH", enough)
+    (model,) = map_pairs(scene.graph, [True] * 18, tmp_path, refine_cameras=False)
+    assert [name for name in ("global", "incremental") if (tmp_path / name).exists()] == ran
+    assert model.mapper in ran
+    assert errors(scene, model).max() < 0.3
+
+
+def test_many_images_survive_a_global_mapper_that_fails(scene, tmp_path, monkeypatch):
+    original = mapping._started
+    monkeypatch.setattr(mapping, "_MANY", 7)
+    broken = {"global": "nothing"}
+    monkeypatch.setattr(
+        mapping, "_started", lambda job: original({**job, "job": broken.get(job["job"], "")})
+    )
+    keep, notes = [True] * len(scene.graph.pairs), []
+    with pytest.raises(MappingError, match="'global'"):
+        map_pairs(scene.graph, keep, tmp_path, refine_cameras=False)
+    broken["incremental"] = "incremental"
+    (model,) = map_pairs(scene.graph, keep, tmp_path, refine_cameras=False, notes=notes)
+    assert model.mapper == "incremental"
+    assert [note.startswith("Only one mapper counts: ") for note in notes] == [True]
 
 
 def test_full_disk_leaves_no_half_model(mapped, tmp_path):

@@ -1,6 +1,7 @@
 """From photographs to files of a model."""
 
 import dataclasses
+import fcntl
 import json
 import os
 import re
@@ -15,8 +16,11 @@ import pytest
 
 import manymatch
 from manymatch.io.pairs import read_pairs
+from manymatch.matcher.config import MatcherConfig
+from manymatch.reconstruct import reconstruct as module
 from manymatch.reconstruct.mapping import Model, map_pairs
-from manymatch.reconstruct.reconstruct import reconstruct
+from manymatch.reconstruct.pair_truth import PairTruth
+from manymatch.reconstruct.reconstruct import _Run, look_alike_notes, reconstruct
 from manymatch.reconstruct.reconstruction import ReconstructedPair, Reconstruction
 from tests.support.command import one_sentence, run
 from tests.support.data_folder import ROOT
@@ -73,6 +77,21 @@ def test_photographs_become_a_model_with_the_true_poses(scene):
     assert str(scene).startswith("Model: 4 of 4 photographs, ")
 
 
+def test_many_refused_pairs_are_a_warning_that_parts_look_alike():
+    graph = arc(number=15).graph  # 39 pairs, all of them trusted
+
+    def notes(graph, refused):
+        kept = (k >= refused for k in range(len(graph.pairs)))
+        return look_alike_notes(graph, [PairTruth(float(one), one, "") for one in kept])
+
+    (note,) = notes(graph, 10)
+    assert note.startswith("Parts of the scene look alike: 10 of 39 pairs that look right ")
+    assert notes(graph, 9) == []  # few
+    assert notes(arc(number=20).graph, 13) == []  # a small share of 54
+    doubted = tuple(dataclasses.replace(pair, trusted=False) for pair in graph.pairs)
+    assert notes(dataclasses.replace(graph, pairs=doubted), 39) == []
+
+
 def test_every_file_is_there_and_readable(scene):
     out = scene.folder
     for kind in ("bin", "txt"):
@@ -90,6 +109,24 @@ def test_every_file_is_there_and_readable(scene):
     database = pycolmap.Database.open(str(out / "database.db"))
     assert database.num_images() == 4
     database.close()
+
+
+def test_replaced_photograph_is_refused(photos, scene, tmp_path):
+    """Its old features and matches would silently be taken for those of the new one."""
+    out, changed = tmp_path / "out", tmp_path / "photos"
+    shutil.copytree(scene.folder, out)
+    shutil.copytree(photos, changed)
+    (changed / NAMES[1]).write_bytes((photos / NAMES[2]).read_bytes())
+    with pytest.raises(ValueError, match=rf"^photos must be .* got another file for '{NAMES[1]}'"):
+        reconstruct(changed, out, preset="classic", guided=False)
+
+
+def test_two_runs_in_one_folder_are_refused(photos, scene):
+    with (scene.folder / ".lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match=r"^out must be a folder in which no other run is"):
+            reconstruct(photos, scene.folder, preset="classic", guided=False)
+    assert reconstruct(photos, scene.folder, preset="classic", guided=False)
 
 
 def test_transforms_map_points_of_the_model_into_the_photographs(scene):
@@ -295,6 +332,10 @@ def test_every_model_has_its_own_files(two_models):
         points = (scene.folder / record["ply_file_path"]).read_bytes()
         assert f"element vertex {model.points}\n".encode() in points
         assert Model.read(scene.folder / "sparse" / str(number)).points == model.points
+        database = pycolmap.Database.open(str(scene.folder / f"database{ending}.db"))
+        known = {image.name for image in database.read_all_images()}
+        database.close()
+        assert known >= set(model.poses)
 
 
 def test_fisheye_lenses_are_named_for_radiance_fields(two_models):
@@ -352,3 +393,28 @@ def test_run_that_is_killed_in_any_stage_ends_with_the_same_model(stage, photos,
     subprocess.run(command(out), check=True, capture_output=True)  # noqa: S603
     for name in ("images.bin", "points3D.bin", "cameras.bin"):
         assert (out / "sparse/0" / name).read_bytes() == (whole / "sparse/0" / name).read_bytes()
+
+
+def chance(tmp_path, monkeypatch, first, second, agree):
+    """Return the models that `map` takes, of `first` photographs and of `second` with more pairs.
+
+    `agree` are the numbers of true pairs that agree with each.
+    """
+    graph = arc(number=5).graph
+    own = _Run(tmp_path, MatcherConfig.of("classic"), {"seed": 0}, {"cameras": None}, None)
+    own.graph = graph
+    own.truth = [PairTruth(float(k == 0), k == 0, "") for k in range(len(graph.pairs))]
+    names = [photo.name for photo in graph.photos]
+    found = [[Model(tmp_path, dict.fromkeys(names[:k]), 9, 0.5, 2.0)] for k in (first, second)]
+    waiting, scores = list(found), [(number, 0.5) for number in agree]
+    monkeypatch.setattr(_Run, "_mapped", lambda *_: waiting.pop(0))
+    monkeypatch.setattr(module, "score_models", lambda *_: scores.pop(0))
+    own.map()
+    return found.index(own.models)
+
+
+def test_trusted_pairs_are_a_second_chance_unless_a_model_contradicts(tmp_path, monkeypatch):
+    assert chance(tmp_path, monkeypatch, 3, 5, (1, 1)) == 1
+    assert chance(tmp_path, monkeypatch, 3, 5, (1, 0)) == 0  # true pairs no longer agree
+    assert chance(tmp_path, monkeypatch, 2, 5, (1, 0)) == 1  # two photographs are no model
+    assert chance(tmp_path, monkeypatch, 2, 2, (1, 1)) == 0  # nothing is gained

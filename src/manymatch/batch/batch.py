@@ -17,7 +17,7 @@ import numpy as np
 import manymatch
 from manymatch._validate import choice, count, integer, refusal
 from manymatch.batch import CAMERA_PER, CameraPer
-from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass
+from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass, groups_of
 from manymatch.batch.outputs import (
     MatchStore,
     Reason,
@@ -58,6 +58,9 @@ _REPAIRS = 3
 # Pairs of a block at most, so that it takes less than about 20 s (networks are slow without a GPU),
 # and blocks at least where there are fewer pairs, so that all workers are busy.
 _BLOCK, _BLOCK_OF_NETWORKS, _BLOCKS = 32, 8, 64
+# Where one camera took most photographs, about this number of pairs decides about its focal length,
+# if there are many more, and if this relative standard deviation says that they are enough.
+_SAMPLE, _SAMPLE_SIGMA = 1_000, 0.01
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 
@@ -258,33 +261,27 @@ class _Batch:
     cluster: RayCluster | None
     progress: Callable[[RunProgress], object] | None = None
     computed: int = 0
+    #: Rows of an earlier run, and whether its pairs that could not be matched are tried again.
+    earlier: int = 0
+    retry: bool = False
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def execute(self, formats: Sequence[str], start: float, *, retry_errors: bool) -> BatchSummary:
         """Do the missing blocks, of the second pass as well, then write tables and files."""
-        first, again = self._open("parts"), list[int]()
-        lost = earlier_rows(self.folder) - sum(first.sizes(first.finished()).values())
-        if lost > 0:
-            self.notes.append(
-                f"Parts of {count(lost, 'finished pair')} are missing in {str(self.folder)!r}; "
-                "their blocks are done again."
-            )
-        if retry_errors:
-            there = sorted(set(self.own).intersection(first.finished()))
-            tables = first.tables(("verdict",), there)
-            again = [block for block, table in tables if ERROR in table["verdict"].to_pylist()]
+        first, sample, self.retry = self._open("parts"), self._sample(), retry_errors
+        self.earlier = earlier_rows(self.folder)
         for _ in range(_REPAIRS):
             remarks, noted = list[str](), len(self.notes)
-            run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), again)
-            again = []
+            run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), sample)
             if self.header["camera_per"] != "pair" and not outcome.interrupted:
-                if first.missing(self.wanted):
+                if first.missing(self.wanted if sample == self.own else sample):
                     remarks.append(
                         "All pairs decide about focal lengths that pairs share: when the parts of "
                         "all shards are in one folder, the same command matches the pairs again."
                     )
                 else:
-                    run, outcome = self._second_pass(first)
+                    run, outcome = self._second_pass(first, sample)
+            self.retry = False
             files, found = self._write_tables(run, remarks)
             # Until no more parts turn out to be damaged.
             if outcome.interrupted or outcome.error is not None or len(self.notes) == noted:
@@ -318,9 +315,27 @@ class _Batch:
         run.notes = self.notes
         return run
 
-    def _do(self, do_block: BlockWork, again: Sequence[int] = (), label: str = "") -> Outcome:
+    def _sample(self) -> list[int]:
+        """Choose the blocks of the first pass: those of this shard or, of many, enough of them."""
+        few = self.total < 2 * _SAMPLE or len(self.own) < len(self.wanted)
+        if few or self.header["camera_per"] not in ("folder", "all"):
+            return self.own
+        return self.own[:: self.total // _SAMPLE]
+
+    def _do(self, do_block: BlockWork, chosen: Sequence[int], label: str = "") -> Outcome:
+        """Do those of the chosen blocks that are missing, and those to be tried again."""
         run = do_block.run
-        blocks = run.sizes(sorted({*run.missing(self.own), *again}))
+        there = sorted(set(chosen).intersection(run.finished()))
+        lost = self.earlier - sum(run.sizes(run.finished()).values())
+        if lost > 0 and len(chosen) == len(self.own):
+            self.earlier = 0
+            self.notes.append(
+                f"Parts of {count(lost, 'finished pair')} are missing in {str(self.folder)!r}; "
+                "their blocks are done again."
+            )
+        tables = run.tables(("verdict",), there if self.retry else [])
+        again = [block for block, table in tables if ERROR in table["verdict"].to_pylist()]
+        blocks = run.sizes(sorted({*run.missing(chosen), *again}))
         do: Callable[[int], Mapping[str, int]] = do_block
         workers = self.workers
         if blocks and self.cluster is not None:
@@ -328,21 +343,38 @@ class _Batch:
         elif blocks:
             # A missing package or missing weights concern all pairs.
             self.work.load()
-        earlier = sum(run.sizes(self.own).values()) - sum(blocks.values())
+        earlier = sum(run.sizes(chosen).values()) - sum(blocks.values())
         outcome = run_blocks(
             blocks, do, workers=workers, progress=self.progress, earlier=earlier, label=label
         )
         self.computed = max(self.computed, outcome.computed)
         return outcome
 
-    def _second_pass(self, first: Run) -> tuple[Run, Outcome]:
-        """Match pairs again with the focal lengths of all pairs, which name the folder of parts."""
-        said = {row["index"]: row for row in first.rows(FOCAL_COLUMNS)}
+    def _second_pass(self, first: Run, sample: list[int]) -> tuple[Run, Outcome]:
+        """Match pairs again with the focal lengths of all pairs, which name the folder of parts.
+
+        If a sample of the pairs does not determine the focal lengths of all cameras, the first pass
+        is completed.
+        """
+        whole = sample == self.own
+        tables = first.tables(("index", *FOCAL_COLUMNS), self.wanted if whole else sample)
+        said = {row["index"]: row for _, table in tables for row in table.to_pylist()}
         found = FirstPass.of({i: row for i, row in said.items() if i < self.total}).focals
-        values = sorted((name, focal.focal_px, focal.sd_px) for name, focal in found.items())
-        run = self._open(f"parts-{_hash(values)[:12]}")
-        do_block = BlockWork(run, self.work, self.pairs, first, found)
-        return run, self._do(do_block, label="with shared focal lengths")
+        enough = whole or all(
+            group in found and found[group].sd_px <= _SAMPLE_SIGMA * found[group].focal_px
+            for group in groups_of(said.values())
+        )
+        if enough:
+            values = sorted((name, focal.focal_px, focal.sd_px) for name, focal in found.items())
+            run = self._open(f"parts-{_hash(values)[:12]}")
+            do_block = BlockWork(run, self.work, self.pairs, first, found)
+            outcome = self._do(do_block, self.own, label="with shared focal lengths")
+            if whole or outcome.interrupted or groups_of(run.rows(FOCAL_COLUMNS)) <= found.keys():
+                return run, outcome
+        outcome = self._do(BlockWork(first, self.work, self.pairs), self.own)
+        if outcome.interrupted:
+            return first, outcome
+        return self._second_pass(first, self.own)
 
     def _write_tables(self, run: Run, remarks: list[str]) -> tuple[list[Path], dict[str, Any]]:
         """Write the tables of all rows, and count those of this shard's wanted pairs."""

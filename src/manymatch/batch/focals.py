@@ -113,7 +113,8 @@ def focal_row(
         row[f"camera{side}_group"], row[f"focal{side}_sd_px"] = group, deviation
         row[f"prior_focal{side}_px"], row[f"prior_sigma{side}"] = prior.focal, prior.focal_sigma
         limit = FOCAL_DETERMINED * (prior.focal_sigma or 0.0) * own.focal
-        if trusted and deviation is not None and deviation <= limit:
+        # Zero where it was taken over from other pairs.
+        if trusted and deviation is not None and 0.0 < deviation <= limit:
             row[f"own_focal{side}_px"], row[f"own_focal{side}_sd_px"] = own.focal, deviation
     return {name: row[name] for name in FOCAL_COLUMNS if row.get(name) is not None}
 
@@ -135,9 +136,18 @@ def shared_focals(rows: Iterable[Mapping[str, Any]]) -> dict[str, SharedFocal]:
     }
 
 
+def groups_of(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the cameras of all rows."""
+    found = {row.get(f"camera{side}_group") for row in rows for side in (0, 1)}
+    return {group for group in found if group is not None}
+
+
 @dataclasses.dataclass(frozen=True)
 class FirstPass:
-    """Rows of the first pass by the index of their pair, and the focal lengths of all pairs."""
+    """Rows of the first pass by the index of their pair, and the focal lengths of all pairs.
+
+    The first pass may have had a sample of the pairs only.
+    """
 
     rows: Mapping[int, Mapping[str, Any]]
     focals: Mapping[str, SharedFocal]
@@ -151,9 +161,9 @@ class FirstPass:
     def _focal(self, row: Mapping[str, Any], side: int) -> SharedFocal | None:
         return self.focals.get(row.get(f"camera{side}_group", ""))
 
-    def camera(self, index: int, side: int, camera: Camera) -> Camera:
-        """Return the camera of an image of a pair with the focal length of its group, if known."""
-        found = self._focal(self.rows[index], side)
+    def camera(self, group: str | None, camera: Camera) -> Camera:
+        """Return the camera of an image with the focal length of its group, if known."""
+        found = self.focals.get(group or "")
         return camera if found is None else camera.with_focal(found.focal_px)
 
     def is_stale(self, row: Mapping[str, Any]) -> bool:
@@ -168,7 +178,7 @@ class FirstPass:
 
     def updated(self, index: int, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row of the second pass with what its pair said by itself in the first."""
-        first = self.rows[index]
+        first = self.rows.get(index, row)
         new = {name: value for name, value in row.items() if name not in FOCAL_COLUMNS}
         new |= {name: first[name] for name in _OF_FIRST_PASS if first.get(name) is not None}
         for side in (0, 1):

@@ -30,6 +30,7 @@ from manymatch.features.device import (
     library_versions,
     require_torch,
     take_turns,
+    torch_threads,
 )
 from manymatch.options import share_cores, usable_cores
 
@@ -183,7 +184,7 @@ class RayBlocks:
             resources["num_gpus"] = min(1.0, max(share, 1 / _TASKS_PER_GPU))
         names = [*_versions()] if network else ["manymatch", *WITHOUT_NETWORK]
         versions = {name: _versions().get(name, "none") for name in names}
-        threads = require_torch().get_num_threads() if network and not cuda else None
+        threads = torch_threads() if network and not cuda else None
         self._driver = (secrets.token_hex(8), ray.put(do_block), str(Path.cwd()), versions, threads)
         # A process that used a GPU is kept for the next blocks.
         remote = ray.remote(max_retries=_RETRIES, max_calls=0, **resources)

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 
-from manymatch.batch.focals import FOCAL_COLUMNS, FirstPass, SharedFocal, focal_row, is_shared
+from manymatch.batch.focals import (
+    FOCAL_COLUMNS,
+    FirstPass,
+    SharedFocal,
+    camera_group,
+    focal_row,
+    is_shared,
+)
 from manymatch.batch.parts import Run, error_sentence, machine_fault, stop_point
 from manymatch.estimate.confidence import Verdict
 from manymatch.features.extractor import Extractor, Features, extract_all
@@ -36,6 +43,7 @@ from manymatch.matcher.matcher import Matcher
 
 if TYPE_CHECKING:
     from manymatch.batch import CameraPer
+    from manymatch.geometry.camera import Camera
     from manymatch.io.pairs import Pair
     from manymatch.matcher.config import MatcherConfig
 
@@ -263,10 +271,12 @@ class PairWork:
     def _matched(self, index: int, pair: Pair, first: FirstPass | None) -> dict[str, Any]:
         view0, view1 = self._both_views(pair)
         cameras = [view0.camera_in(pair, 0), view1.camera_in(pair, 1)]
+        priors = [known.camera for known in cameras]
         if first is not None:
-            for side, known in enumerate(cameras):
-                camera = first.camera(index, side, known.camera)
-                cameras[side] = dataclasses.replace(known, camera=camera)
+            for side, name in enumerate((pair.name0, pair.name1)):
+                group = camera_group(self.camera_per, name, priors[side])
+                camera = first.camera(group, priors[side])
+                cameras[side] = dataclasses.replace(cameras[side], camera=camera)
         options = self.config.options
         result = self._matcher.match_features(
             view0.features,
@@ -279,7 +289,7 @@ class PairWork:
             options=options if self.threads is None else options.replace(threads=self.threads),
         )
         result.orientations = (view0.orientation, view1.orientation)
-        row = result_row(index, pair, result, cameras, self.camera_per)
+        row = result_row(index, pair, result, cameras, self.camera_per, priors)
         return row | match_columns(result) if self.keep_matches else row
 
     def _both_views(self, pair: Pair) -> list[View]:
@@ -324,11 +334,16 @@ def result_row(
     result: MatchResult,
     cameras: Sequence[ResolvedCamera],
     camera_per: CameraPer = "pair",
+    priors: Sequence[Camera] | None = None,
 ) -> dict[str, Any]:
-    """Row of a pair that was matched, solved or not; unknown values are left out."""
+    """Row of a pair that was matched, solved or not; unknown values are left out.
+
+    `priors` are the cameras as they were before focal lengths of other pairs were taken over.
+    """
     estimate, confidence = result.estimate, result.confidence
     usable = trusted(estimate, confidence)
-    names, priors = (pair.name0, pair.name1), [one.camera for one in cameras]
+    names = (pair.name0, pair.name1)
+    priors = [one.camera for one in cameras] if priors is None else priors
     known = {**confidence.to_dict(), **result.answer.to_row()}
     row: dict[str, Any] = {
         "index": index,
@@ -405,7 +420,8 @@ class BlockWork:
     """Computes a block of pairs and writes its part; counts the verdicts.
 
     With `first`, the run of the first pass, this is the second: pairs whose images have a focal
-    length in `focals` are matched again with it, and the rows of all others are kept.
+    length in `focals` are matched again with it, and the rows of all others are kept. Pairs that
+    the first pass left out are matched.
     """
 
     run: Run
@@ -424,13 +440,14 @@ class BlockWork:
         """Compute a block."""
         passed, rows = None, []
         if self.first is not None:
-            table = self.first.read(block).to_pylist()
+            there = self.first.path(block).exists()
+            table = self.first.read(block).to_pylist() if there else []
             known = {row["index"]: {n: v for n, v in row.items() if v is not None} for row in table}
             passed = FirstPass(known, self.focals or {})
         for index in (self.run.blocks or ())[block].tolist():
             stop_point()
-            row = {} if passed is None else passed.rows[index]
-            if passed is None or (row["verdict"] != ERROR and passed.is_stale(row)):
+            row = None if passed is None else passed.rows.get(index)
+            if passed is None or row is None or (row["verdict"] != ERROR and passed.is_stale(row)):
                 row = self.work(index, self.pairs[index], passed)
             rows.append(row)
         self.run.write(block, rows)

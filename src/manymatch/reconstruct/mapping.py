@@ -41,6 +41,9 @@ _LOSS_PX = 0.7
 _AGREES_DEG = 5.0, 15.0
 # Shares of agreeing pairs that differ by less are a tie, decided by the reprojection error.
 _TIE = 0.02
+# Of more images than this, the global mapper runs first, which is several times faster. Its models
+# are taken if at least this share of the kept pairs agrees with them.
+_MANY, _ENOUGH = 150, 0.9
 # An image needs this number of points to be placed.
 _FEWEST_POINTS = 15
 #: Images of the smallest model.
@@ -183,6 +186,7 @@ def map_pairs(
     seed: int = 0,
     mappers: Sequence[str] = MAPPERS,
     progress: Callable[[int], object] | None = None,
+    notes: list[str] | None = None,
 ) -> list[Model]:
     """Make models of the kept pairs with COLMAP's mappers and return those of the better one.
 
@@ -197,9 +201,13 @@ def map_pairs(
     mappers : sequence of {"incremental", "global"}
         The global mapper is more exact where all pairs are true, the incremental one survives
         more wrong pairs. The models with which more pairs agree are taken; of a tie, those with
-        the smaller reprojection error. If one mapper fails, the other one counts.
+        the smaller reprojection error. If one mapper fails, the other one counts. Of more than 150
+        images the global mapper runs first, and the other one only if less than 90 % of the pairs
+        agree with its models.
     progress : callable, optional
         Called with the number of images that the incremental mapper has placed.
+    notes : list of str, optional
+        Gets a sentence for a mapper that failed beside one that did not.
 
     Returns
     -------
@@ -210,22 +218,35 @@ def map_pairs(
     make_folder(folder)
     if not database.exists():
         graph.write_database(database, keep)
-    jobs = [
-        {
-            "job": mapper,
-            "database": os.fspath(database),
-            "out": os.fspath(folder / mapper),
-            "refine_cameras": refine_cameras,
-            "seed": seed % MOST_SEEDS,
-        }
-        for mapper in mappers
-    ]
-    run_jobs(jobs, progress)
-    done = [mapper for mapper in mappers if (folder / mapper).exists()]
-    found = {mapper: _read_models(folder / mapper, mapper) for mapper in done}
-    scores = {mapper: score_models(graph, keep, models) for mapper, models in found.items()}
+    job = {
+        "database": os.fspath(database),
+        "refine_cameras": refine_cameras,
+        "seed": seed % MOST_SEEDS,
+    }
+    together = [list(mappers)]
+    if len(mappers) > 1 and len(graph.photos) > _MANY:
+        together = [["global"], ["incremental"]]
+    failed, found = list[MappingError](), dict[str, list[Model]]()
+    scores = dict[str, tuple[int, float]]()
+    for names in together:
+        jobs = [{**job, "job": name, "out": os.fspath(folder / name)} for name in names]
+        try:
+            failed += run_jobs(jobs, progress)
+        except MappingError as error:
+            failed.append(error)
+        for name in names:
+            if (folder / name).exists():
+                found[name] = _read_models(folder / name, name)
+                scores[name] = score_models(graph, keep, found[name])
+        if any(score >= _ENOUGH * sum(keep) for score, _ in scores.values()):
+            break
+    if not found:
+        raise failed[0]
+    if notes is not None:
+        notes += [f"Only one mapper counts: {error}" for error in failed]
     best = max(score for score, _ in scores.values())
-    tied = [mapper for mapper in done if scores[mapper][0] >= (1.0 - _TIE) * best]
+    tied = [mapper for mapper in mappers if mapper in found]
+    tied = [mapper for mapper in tied if scores[mapper][0] >= (1.0 - _TIE) * best]
     return found[min(tied, key=lambda mapper: scores[mapper][1])]
 
 
@@ -256,12 +277,12 @@ def _read_models(folder: Path, mapper: str) -> list[Model]:
 
 def run_jobs(
     jobs: Sequence[Mapping[str, Any]], progress: Callable[[int], object] | None = None
-) -> None:
+) -> list[MappingError]:
     """Run jobs that are not finished at the same time, each in a process of its own.
 
     A job writes its folder ``out`` under another name; it is renamed when it is complete. A job
-    that fails is an error only if all do; of two mappers one is enough. If this process is stopped
-    or killed, all jobs end.
+    that fails is an error only if all do, as of two mappers one is enough; else the errors are
+    returned. If this process is stopped or killed, all jobs end.
     """
     require("pycolmap", "a reconstruction", "sfm")
     failed = list[MappingError]()
@@ -283,6 +304,7 @@ def run_jobs(
                 _temporary(out).rename(out)
     if failed and len(failed) == len(jobs):
         raise failed[0]
+    return failed
 
 
 @contextlib.contextmanager
@@ -454,6 +476,8 @@ def main(text: str) -> None:
     """Do one job: write its models into its folder, each into one of its own."""
     import pycolmap
 
+    # Into the log of this job; by default it fills the folder of temporary files.
+    pycolmap.logging.logtostderr = True
     job = json.loads(text)
     out = Path(job["out"])
     if "database" in job:

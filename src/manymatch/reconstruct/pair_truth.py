@@ -463,7 +463,8 @@ class _Search:
         shifts = np.concatenate([np.zeros((1, 3)), shifts])
         trace = turn.reshape(-1, 9) @ turns.reshape(-1, 9).T
         angle = np.arccos(np.clip(0.5 * (trace - 1.0), -1.0, 1.0))
-        away = np.einsum("mi,kij->mkj", c[inner], turns) + shifts - wanted[:, None]
+        moved = c[inner] @ turns.transpose(1, 0, 2).reshape(3, -1)
+        away = moved.reshape(len(link), -1, 3) + shifts - wanted[:, None]
         # Lengths of other groups have another unit.
         away *= (self.group[link, None] == self.group[joints])[:, :, None]
         agreement = self._agreement(angle, np.sqrt((away**2).sum(axis=2)), self.length[link, None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ import numpy as np
 from manymatch._validate import choice, count, flag, integer, require
 from manymatch.batch.batch import run_batch
 from manymatch.batch.parts import RunProgress, num_workers
-from manymatch.io.files import local_path, output_folder, write_text
+from manymatch.io.files import local_path, make_folder, output_folder, write_text
 from manymatch.io.pairs import PairList
 from manymatch.io.remote import masked
 from manymatch.matcher.config import MatcherConfig
@@ -23,6 +24,7 @@ from manymatch.matcher.match_result import provenance_of
 from manymatch.matcher.matcher import Matcher
 from manymatch.reconstruct.guided import add_guided, neighbours
 from manymatch.reconstruct.mapping import (
+    FEWEST_IMAGES,
     MAPPERS,
     MOST_SEEDS,
     Model,
@@ -46,15 +48,22 @@ if TYPE_CHECKING:
     from manymatch._validate import BoolArray, IndexArray
     from manymatch.batch import CameraPer
     from manymatch.features.extractor import Features
+    from manymatch.reconstruct.pair_truth import PairTruth
     from manymatch.reconstruct.photos import Photos
 
 # Photographs that each one is paired with because they look alike, or because a model says that
 # they show the same.
 _SIMILAR, _SUGGESTED = 20, 10
+# Suggested pairs are matched if they are more than this share of the pairs before: with any of
+# them, all pairs are judged and mapped again.
+_WORTH = 0.01
 _MAPPERS = ("both", *MAPPERS)
 # A guided matching is for at most this number of photographs; it has up to this number of keypoints
 # an image, and is worth it if there are this many times more than before.
 _GUIDED, _GUIDED_KEYPOINTS, _MORE_KEYPOINTS = 200, 8192, 1.5
+# Parts of a scene look alike if at least this number and this share of the pairs that matching
+# alone trusts are refused.
+_ALIKE, _ALIKE_SHARE = 10, 0.25
 
 
 def reconstruct(
@@ -94,8 +103,8 @@ def reconstruct(
     out : path
         Folder for the model, on this machine: ``sparse/0`` and so on, ``database.db``,
         ``transforms.json`` for radiance fields, ``points.ply``, ``pairs.json``, ``summary.json``
-        and the page ``index.html``; and for what a further call continues with, ``matching/`` and
-        ``mapping/``.
+        and the page ``index.html``; further models have ``database-1.db`` and so on. A further call
+        continues with what is in ``matching/`` and ``mapping/``.
     cameras : optional
         Cameras that are exactly known and stay fixed: a COLMAP model, or one camera for all, as
         `Matcher.match` takes them. By default focal lengths are found, with those of EXIF as
@@ -187,13 +196,62 @@ def reconstruct(
         "address": address,
     }
     run = _Run(folder, config, settings, batch, progress)
-    with run.stage("photographs"):
-        say = run.say("frames", "frame")
-        given = find_photos(photos, folder / "frames", most_frames, say)
-    run.match(given)
-    run.map()
-    run.match_suggested()
-    return run.finish(text=text)
+    with _only_run(folder):
+        with run.stage("photographs"):
+            say = run.say("frames", "frame")
+            given = find_photos(photos, folder / "frames", most_frames, say)
+            _check_same(given, folder / "matching" / "photographs.json")
+        run.match(given)
+        run.map()
+        run.match_suggested()
+        return run.finish(text=text)
+
+
+@contextlib.contextmanager
+def _only_run(folder: Path) -> Iterator[None]:
+    """Refuse a second run in a folder while a first one is at work there."""
+    make_folder(folder)
+    with (folder / ".lock").open("w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"out must be a folder in which no other run is at work, got {str(folder)!r}; wait "
+                "for it or choose another --out"
+            ) from None
+        except OSError:
+            # Some network file systems have no locks.
+            pass
+        yield
+
+
+def _check_same(photos: Photos, record: Path) -> None:
+    """Refuse photographs that were replaced since an earlier run, by the sizes of their files."""
+    sizes = {name: (photos.folder / name).stat().st_size for name in photos.names}
+    try:
+        earlier = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        earlier = {}
+    for name in photos.names if isinstance(earlier, dict) else ():
+        if earlier.get(name, sizes[name]) != sizes[name]:
+            raise ValueError(
+                f"photos must be those of the earlier run in the same folder, got another file "
+                f"for {name!r}; choose another --out"
+            )
+    make_folder(record.parent)
+    write_text(record, f"{json.dumps(sizes)}\n")
+
+
+def look_alike_notes(graph: PairGraph, truth: Sequence[PairTruth]) -> list[str]:
+    """Warn in a sentence if many pairs that matching alone trusts are refused."""
+    refused = [not one.true for pair, one in zip(graph.pairs, truth, strict=True) if pair.trusted]
+    if sum(refused) < max(_ALIKE, _ALIKE_SHARE * len(refused)):
+        return []
+    return [
+        f"Parts of the scene look alike: {sum(refused):,} of {len(refused):,} pairs that look "
+        "right by themselves do not fit the others. Photographs of different sides may still be on "
+        "top of each other, or in different models: look at the page."
+    ]
 
 
 @dataclasses.dataclass
@@ -234,9 +292,9 @@ class _Run:
         self._match(self.tried, "matching")
 
     def match_suggested(self) -> None:
-        """Match what the models suggest, and map again if there is anything."""
+        """Match what the models suggest, and map again, if it is more than a few pairs."""
         more = suggested_pairs(self.photos.names, self.tried, self.models, _SUGGESTED)
-        if len(more):
+        if len(more) > _WORTH * len(self.tried):
             self._match(more, "matching", "matching-suggested")
             self.map()
 
@@ -277,7 +335,8 @@ class _Run:
         """Make models of the pairs that are true.
 
         Photographs in no model get a second chance by the pairs that matching alone would trust.
-        The models with them are taken if they have more photographs and as many true pairs agree.
+        The models with them are taken if they have more photographs and as many true pairs agree,
+        or if there is no model of three photographs without them.
         """
         # Given cameras are exactly known unless they say otherwise.
         known = all(photo.record.focal_known for photo in self.graph.photos)
@@ -298,7 +357,8 @@ class _Run:
                 both = self.models, self._mapped(more)
                 scores = [score_models(self.graph, keep, models)[0] for models in both]
                 sizes = [max((len(one.poses) for one in models), default=0) for models in both]
-                if sizes[1] > sizes[0] and scores[1] >= scores[0]:
+                as_good = sizes[0] < FEWEST_IMAGES or scores[1] >= scores[0]
+                if sizes[1] > sizes[0] and as_good:
                     self.models = both[1]
 
     def _mapped(self, keep: Sequence[bool]) -> list[Model]:
@@ -313,6 +373,7 @@ class _Run:
             **self.job,
             mappers=MAPPERS if mapper == "both" else (mapper,),
             progress=lambda placed: say(min(placed, total), total),
+            notes=self.notes,
         )
 
     def _digest(self, keep: Sequence[bool]) -> str:
@@ -338,6 +399,7 @@ class _Run:
                 own = agrees[inside & true]
                 share = float(own.mean()) if len(own) else 1.0
                 models.append(dataclasses.replace(self._adjusted(model, agrees), agreeing=share))
+        self.notes += look_alike_notes(self.graph, self.truth)
         spaced = [name for name in self.photos.names if len(name.split()) > 1]
         if text and spaced:
             self.notes.append(

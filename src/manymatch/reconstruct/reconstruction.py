@@ -35,7 +35,7 @@ _FILES = {
     "pairs": "pairs.json",
     "page": "index.html",
 }
-_OF_MODELS = ("sparse/*/*", "database.db", "transforms*.json", "points*.ply")
+_OF_MODELS = ("sparse/*/*", "database*.db", "transforms*.json", "points*.ply")
 
 
 def foreign_file(folder: Path) -> str | None:
@@ -45,7 +45,7 @@ def foreign_file(folder: Path) -> str | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReconstructedPair:
-    """A pair of photographs: what matching said of it, and whether it is true in the scene.
+    """A pair of photographs, with the verdict of its matching and whether the scene confirms it.
 
     `probability` is that of the pair being true, `accepted` whether a mapper got it, and `reason`
     says why not. `agrees` is None if its photographs are not in one model.
@@ -166,13 +166,13 @@ class Reconstruction:
                 transforms = _transforms(found, images.resolve(), self.folder.resolve())
                 transforms["ply_file_path"] = f"points{ending}.ply"
                 _write_json(place / f"transforms{ending}.json", transforms)
+                # The guided matches where there are any, else what the mappers got.
+                guided = model.folder.parent.with_suffix(".db")
+                mapped = guided.with_name("database.db")
+                database = guided if guided.exists() else mapped
+                shutil.copyfile(database, place / f"database{ending}.db")
                 shown.append(_page_model(found, self.photos, records))
                 models.append(dataclasses.replace(model, folder=self.folder / own))
-            if models:
-                # The guided matches where there are any, else what the mappers got.
-                guided = self.models[0].folder.parent.with_suffix(".db")
-                mapped = guided.with_name("database.db")
-                shutil.copyfile(guided if guided.exists() else mapped, place / "database.db")
             _write_json(place / "pairs.json", [dataclasses.asdict(pair) for pair in self.pairs])
             self._write_page(place / "index.html", images, graph, shown, records)
         known = {name: self.folder / path for name, path in _FILES.items()}
