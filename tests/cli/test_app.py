@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from manymatch import _core
-from manymatch.cli.app import COMMANDS, LAB_COMMANDS, SHELLS
+from manymatch.cli.app import COMMANDS, LAB_COMMANDS, SHELLS, module_name
 from tests.support.command import one_sentence, run
 
 MAIN = "from manymatch.cli.app import main; main()"
@@ -32,7 +32,7 @@ def test_help_of_a_command(command):
     result = run(command, "--help")
     assert result.exit_code == 0
     # The listing is made without importing the module.
-    module = importlib.import_module(f"manymatch.cli.{command.replace('-', '_')}")
+    module = importlib.import_module(module_name(command))
     assert module.run.__doc__.splitlines()[0] == COMMANDS[command]
     # Paragraphs are filled: a line ends where the next word would not fit.
     lines = result.stdout.partition("╭")[0].splitlines()
@@ -55,20 +55,21 @@ def imported(*arguments):
 
 def test_listing_imports_no_command():
     names = imported("--help")
-    assert not {f"manymatch.cli.{command}" for command in COMMANDS} & names
+    assert not {module_name(command) for command in COMMANDS} & names
     assert not {"torch", "cv2", "matplotlib", "PIL"} & names
 
 
 def test_command_imports_itself_only():
     names = imported("solve", "--help")
-    others = {f"manymatch.cli.{command}" for command in COMMANDS if command != "solve"}
+    others = {module_name(command) for command in COMMANDS if command != "solve"}
     assert not others & names
     assert not {"manymatch.batch", "manymatch.viz", "torch", "cv2"} & names
 
 
-def test_installed_entry_point_runs():
+@pytest.mark.parametrize("start", [["-c", MAIN], ["-m", "manymatch"]])
+def test_installed_entry_points_run(start):
     result = subprocess.run(  # noqa: S603 - fixed arguments
-        [sys.executable, "-c", MAIN, "solve", "x.npz", "--camera0", "1,1,1,1", "--camera1", "x"],
+        [sys.executable, *start, "solve", "x.npz", "--camera0", "1,1,1,1", "--camera1", "x"],
         capture_output=True,
         text=True,
         check=False,
@@ -113,7 +114,7 @@ def test_script_of_a_shell(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True)  # noqa: S603
 
 
-PHOTOS = ("a.jpg", "b.jpg", "c.jpg")
+PHOTOS = ("a.jpg", "b.jpg", "c.jpg", "-b.jpg")
 # What somebody may type in a folder with three photographs, a video and a list, and what they read.
 TRIES = {
     "--completion tcsh": "--completion must be one of 'bash', 'zsh', 'fish', got 'tcsh'",
@@ -140,7 +141,10 @@ TRIES = {
     "match a.jpg b.jpg --format hdf5": "formats must be among npz, h5",
     "match a.jpg b.jpg --out": "'--out' requires an argument",
     "match a.jpg b.jpg --preset clasic": "got 'clasic', did you mean 'classic'",
-    "match a.jpg b.jpg --max-keypoints many": "'--max-keypoints'",
+    "match a.jpg b.jpg --max-keypoints many": "--max-keypoints must be a whole number, got 'many'",
+    "align a.jpg b.jpg --k 1e3": "--k must be a whole number, got '1e3'",
+    "match link.jpg b.jpg": "got 'link.jpg' (a link to nothing)",
+    "match a.jpg -b.jpg": "match has no option -b; the file is ./-b.jpg",
     "match a.jpg b.jpg --set keypoints=3": "got 'keypoints=3', did you mean 'max_keypoints'",
     "batch": "pairs is missing: manymatch batch PAIRS",
     "batch a.jpg b.jpg": "several images are matched by their folder",
@@ -153,6 +157,7 @@ TRIES = {
     "solve list.txt --problem homografy": "did you mean 'homography'",
     "demo a.jpg": "demo takes no argument, got 'a.jpg' as well",
     "demo --preset clasic": "did you mean 'classic'",
+    "models get": "name is missing: manymatch models get NAME",
     "models embeded": "got 'embeded', did you mean 'embedded'",
 }  # fmt: skip
 
@@ -160,6 +165,8 @@ TRIES = {
 @pytest.mark.parametrize("line", TRIES)
 def test_mistake_is_one_sentence_with_a_suggestion(tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.jpg").symlink_to("nowhere.jpg")
+    monkeypatch.setattr(sys, "argv", ["manymatch", *line.split()])
     for name in PHOTOS:
         (tmp_path / name).write_bytes(b"\xff\xd8\xff not all of a photograph")
     for name in ("clip.mp4", "photo.HEIC"):
@@ -192,6 +199,24 @@ def test_listing_without_a_command():
     assert all(name in result.output for name in COMMANDS)
     assert "manymatch demo" in result.output
     assert run("-V").stdout == run("--version").stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_are_no_error(closed):
+    line = f'"$0" -c "{MAIN}" models --json {closed}'
+    done = subprocess.run(["/bin/sh", "-c", line, sys.executable], capture_output=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_warning_is_one_line_without_code():
+    code = """
+import warnings
+from manymatch.cli import app
+app.app = lambda **_: warnings.warn("the cache is full", stacklevel=1)
+app.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stderr == "manymatch: the cache is full\n"
 
 
 def test_name_that_is_not_utf8_can_be_printed(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from manymatch.batch.parts import RunInterrupted, RunProgress
-from manymatch.cli.console import Tracker, clean_exit
+from manymatch.cli.console import Tracker, clean_exit, deliver, print_plain
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,18 @@ def test_progress_without_a_terminal(capsys):
         "0 of 3 pairs (set): 3 h 05 min left",
         "3 of 3 pairs (set): 3 solved, done",
     ]
+
+
+@pytest.mark.parametrize("record", [None, {"verdict": "solved"}])
+def test_people_see_a_result_before_its_files_are_written(capsys, tmp_path, record):
+    seen = []
+
+    def write():
+        seen.append(capsys.readouterr().out)
+        return {"report": tmp_path / "report.html"}
+
+    with pytest.raises(typer.Exit) as end:
+        deliver(write, lambda: print_plain("solved"), record, success=True)
+    assert end.value.exit_code == 0
+    assert seen == ["solved\n" if record is None else ""]
+    assert str(tmp_path / "report.html") in capsys.readouterr().out

@@ -1,7 +1,9 @@
 """``manymatch demo``."""
 
+import errno
 import json
 import re
+import shutil
 import sys
 
 import pytest
@@ -60,3 +62,15 @@ def test_bad_folder_is_refused_before_matching(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     sentence = one_sentence(run("demo", "--out", tmp_path / "file", *QUICK))
     assert "--out must be a folder that can be written to" in sentence
+
+
+def test_a_full_disk_leaves_no_half_photograph(tmp_path, monkeypatch):
+    def full(source, folder):
+        (folder / source.name).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copy", full)
+    result = run("demo", "--out", tmp_path, *QUICK)
+    assert result.exit_code == 2
+    assert result.stderr == f"manymatch: No space left on device: '{tmp_path}'\n"
+    assert not list(tmp_path.iterdir())

@@ -1,10 +1,10 @@
+import importlib.util
 import json
 import subprocess
 import sys
 
 import pytest
 
-from manymatch.cli import models as module
 from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE
 from manymatch.features.registry import models
 from manymatch.matcher.config import PRESETS
@@ -90,12 +90,15 @@ def test_the_file_of_the_reference_comes_first():
 
 
 def test_missing_libraries_are_named(monkeypatch):
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     entry = as_json("disk")
     assert entry["missing_libraries"] == ["torch", "kornia"]
     assert entry["ready"] is False
     assert 'pip install "manymatch[features]"' in entry["commands"]
     assert as_json("grid")["ready"] is True
+    small = as_json("xfeat")
+    assert small["missing_libraries"] == ["onnxruntime"]
+    assert small["commands"] == ['pip install "manymatch[images]"', "manymatch models get xfeat"]
 
 
 def test_unknown_name_is_one_sentence():
@@ -103,6 +106,11 @@ def test_unknown_name_is_one_sentence():
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
     assert "did you mean 'dinov" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["sift", "classic"])
+def test_what_needs_no_weights_says_so(name):
+    assert run("get", name).stdout == f"{name} needs no weights.\n"
 
 
 def test_neither_torch_nor_a_network_is_used():

@@ -192,20 +192,43 @@ def test_tap_on_a_phone_shows_candidates(opened, scene, estimate):
     assert 0 <= top < bottom <= sheet < end <= 844
 
 
-def test_candidates_are_beside_the_images(opened):
-    """Without scrolling, on a small desktop screen, before and after a keypoint is held."""
-    opened.resize(1280, 800)
+@pytest.mark.parametrize("size", [(1280, 800), (1440, 900), (1920, 1080)])
+def test_first_screen_has_verdict_numbers_images_and_candidates(opened, size):
+    """Without scrolling, before and after a keypoint is held; all else is folded."""
+    opened.resize(*size)
+    settled(opened)
     for _ in range(2):
-        stage, side = opened.evaluate(
-            "[stage, detail].map(e => (r => [r.left, r.top, r.right, r.bottom])"
-            "(e.getBoundingClientRect()))"
+        verdict, numbers, stage, side = opened.evaluate(
+            "['.said', '.numbers', '#stage', '#detail'].map(name => (r => [r.left, r.top, r.right, "
+            "r.bottom])(document.querySelector(name).getBoundingClientRect()))"
         )
-        assert stage[2] <= side[0] < side[2] <= 1280
-        assert 0 < stage[1] < stage[3] <= 800
-        assert side[1] == pytest.approx(stage[1], abs=1)
-        assert side[3] <= 800
+        for box in (verdict, numbers, stage, side):
+            assert 0 <= box[0] < box[2] <= size[0]
+            assert 0 < box[1] < box[3] <= size[1]
+        # The candidates are beside the images or below them, never over them.
+        assert stage[2] <= side[0] or stage[3] <= side[1]
         assert opened.evaluate("scrollY") == 0
         opened.evaluate("document.getElementById('step').click()")
+    assert opened.evaluate("document.querySelectorAll('.numbers dt').length") == 3
+    assert opened.evaluate(
+        "[...document.querySelectorAll('.card')].every(c => c.closest('details'))"
+    )
+    assert not opened.evaluate("document.querySelector('details[open]')")
+
+
+def test_landscape_photographs_use_the_width_of_a_wide_screen(opened):
+    opened.resize(1920, 1080)
+    settled(opened)
+    _, extent = panel_box(opened, 0)
+    assert 2 * extent[0] > 0.75 * opened.evaluate("document.querySelector('.split').clientWidth")
+    assert opened.evaluate(
+        "detail.getBoundingClientRect().top > stage.getBoundingClientRect().bottom"
+    )
+
+
+def test_folded_parts_are_printed(opened):
+    opened.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert opened.evaluate("[...document.querySelectorAll('details')].every(d => d.open)")
 
 
 def transforms(browser):
@@ -477,6 +500,7 @@ def ambiguous(browser, scene, estimate, tmp_path):
 
 def poses_shown(browser):
     """What the page shows of a pose: everything that has to change with it."""
+    browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     return browser.evaluate(
         "({ said: said.textContent,"
         "chosen: document.querySelector('input[name=pose]:checked').value,"

@@ -51,11 +51,10 @@ def run(
     with console.working("Aligning", quiet=as_json):
         result = align(image0, image1, chosen, **passed, **settings, **runtime)
 
-    def show(written: dict[str, Path]) -> None:
-        console.print_plain(result)
-        console.print_files(written)
-
     record = result.to_dict() if as_json else None
     console.deliver(
-        lambda: result.save(folder, console.command_line()), show, record, success=result.success
+        lambda: result.save(folder, console.command_line()),
+        lambda: console.print_plain(result),
+        record,
+        success=result.success,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import inspect
@@ -9,9 +10,10 @@ import operator
 import os
 import shlex
 import sys
+import warnings
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 import typer
 from typer.completion import (  # type: ignore[attr-defined]
@@ -20,7 +22,7 @@ from typer.completion import (  # type: ignore[attr-defined]
 )
 from typer.core import TyperCommand, TyperGroup
 
-from manymatch._validate import choice, suggest
+from manymatch._validate import choice, refusal, suggest
 from manymatch.cli import console
 from manymatch.cli.console import UsageError, clean_exit, print_plain
 from manymatch.io.remote import located
@@ -34,8 +36,11 @@ COMMANDS = {
     "localize": "Find out where photographs were taken, in a model of the place.",
     "align": "Warp the second image onto the first, by a homography or an affine map.",
     "solve": "Estimate a pose, a matrix or a transform from candidates of your own.",
+    "app": "Open a page in the browser that matches photographs that you drop there.",
     "models": "List models and presets, whether their weights are here, and how to get them.",
 }
+# The module of a command has its name, but for this one, whose name is that of this module.
+_OTHER_MODULES = {"app": "serve"}
 # Commands of the lab, a package of its own that names their modules by entry points.
 LAB_COMMANDS = {
     "eval": "Evaluate relative pose on data sets: AUC at 5, 10 and 20 degrees, with intervals.",
@@ -53,12 +58,66 @@ _TYPER: dict[str, Any] = {
 }
 
 
+# Stands for `Path`, and has its name in the help: Typer would make a local path of an address.
+_Location: Any = type("path", (), {})
+
+
+def _converted_here(parts: list[Any], hints: dict[str, Any]) -> list[Any]:
+    """Have parameters convert texts and paths themselves, and other values by Typer.
+
+    Typer imports pydantic for that, which takes longer than reading two photographs.
+    """
+    for part in parts:
+        # A second call finds the parameters of the first.
+        if "process_value" not in vars(part):
+            part.process_value = _conversion(part, hints.get(part.name))
+    return parts
+
+
+def _conversion(part: Any, hint: Any) -> Any:
+    several = getattr(part, "multiple", False) or part.nargs == -1
+    by_typer = part.process_value
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        text = isinstance(value, str) and not several and part.callback is None
+        if value is None and not part.required:
+            nothing = () if several else None
+            return nothing if part.callback is None else part.callback(ctx, part, nothing)
+        if text and hint in (str, str | None):
+            return value
+        if text and hint in (_Location, _Location | None):
+            # What is refused is refused by Typer, in its words.
+            with contextlib.suppress(ValueError):
+                return located(value)
+        try:
+            return by_typer(ctx, value)
+        except typer.BadParameter:
+            if hint not in (int, int | None, float, float | None):
+                raise
+            want = "a number" if hint in (float, float | None) else "a whole number"
+            raise refusal(part.opts[0], want, value) from None
+
+    return process_value
+
+
+class _Command(TyperCommand):
+    """A command; `hints` are the types of its parameters."""
+
+    hints: ClassVar[dict[str, Any]] = {}
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _converted_here(super().get_params(ctx), self.hints)
+
+
 class _Commands(TyperGroup):
     """The group of all commands; the module of a command is imported when it is called.
 
     A module has a function `run` and a text `EXAMPLE`. If it has a text `HINT`, the error about
     superfluous arguments ends with it.
     """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _converted_here(super().get_params(ctx), {})
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return [*COMMANDS, *LAB_COMMANDS]
@@ -96,9 +155,14 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
 
 
+def module_name(command: str) -> str:
+    """Return the full name of the module of a command."""
+    return f"manymatch.cli.{_OTHER_MODULES.get(command, command)}"
+
+
 def _module(name: str) -> Any:
     if name in COMMANDS:
-        return importlib.import_module(f"manymatch.cli.{name.replace('-', '_')}")
+        return importlib.import_module(module_name(name))
     for point in metadata.entry_points(group="manymatch.commands", name=name):
         return point.load()
     raise ValueError(
@@ -107,8 +171,6 @@ def _module(name: str) -> Any:
     )
 
 
-# Stands for `Path`, and has its name in the help: Typer would make a local path of an address.
-_Location: Any = type("path", (), {})
 _LOCATIONS: dict[Any, Any] = {
     Path: _Location,
     Path | None: _Location | None,
@@ -145,8 +207,10 @@ def _command(name: str, function: Any, **settings: Any) -> Any:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     single = typer.Typer(**_TYPER)
-    single.command(name, **settings)(run)
-    return typer.main.get_command(single)
+    single.command(name, cls=_Command, **settings)(run)
+    command = typer.main.get_command(single)
+    command.hints = {one.name: get_args(one.annotation)[0] for one in parameters}  # type: ignore[attr-defined]
+    return command
 
 
 def _unknown_command(args: list[str], known: list[str]) -> str:
@@ -214,5 +278,8 @@ def main() -> None:
         # A shell asks for the next word; an error would be written into the line being typed.
         completion_init()
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    # A stream that the caller closed.
+    sys.stdout, sys.stderr = (s or open(os.devnull, "w") for s in (sys.stdout, sys.stderr))  # noqa: SIM115, PTH123
+    warnings.showwarning = lambda message, *_: console.print_error(str(message))
     console.run_as_process = True
     app(prog_name="manymatch")

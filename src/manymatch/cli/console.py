@@ -88,6 +88,8 @@ def check_file(path: Path, name: str, want: str) -> None:
     """Refuse a file that does not exist, and suggest the one that was probably meant."""
     if path.exists():
         return
+    if path.is_symlink():
+        raise MissingFileError(f"{name} must be {want}, got {str(path)!r} (a link to nothing)")
     folder = path.parent
     names = itertools.islice(folder.iterdir(), _MOST_NAMES) if folder.is_dir() else ()
     known = {one.name.lower(): one.name for one in names}
@@ -109,17 +111,30 @@ def check_images(**images: Path) -> None:
             )
 
 
+def print_files(files: dict[str, Path]) -> None:
+    """List the files that were written."""
+    if files:
+        print_plain("")
+    for name, path in files.items():
+        print_plain(f"{name:<11} {path}")
+
+
 def deliver(
     write: Callable[[], dict[str, Path]],
-    show: Callable[[dict[str, Path]], None],
+    show: Callable[[], None],
     record: dict[str, Any] | None,
     *,
     success: bool,
+    finish: Callable[[dict[str, Path]], None] = print_files,
 ) -> NoReturn:
-    """Write the files of a result, show it with them or print its record as JSON, and end.
+    """Show a result, write its files, list them and end; with a record, print it as JSON instead.
 
-    A result that cannot be written after all, as on a full disk, is shown before the error.
+    Drawing takes longer than estimating, so people see the result before the files are made. A
+    record is printed last, as it names the files; if they cannot be written, it is printed all the
+    same.
     """
+    if record is None:
+        show()
     written: dict[str, Path] = {}
     failure: Exception | None = None
     try:
@@ -127,19 +142,11 @@ def deliver(
             written = write()
     except Exception as error:  # noqa: BLE001 - raised again below
         failure = error
-    if record is None:
-        show(written)
-    else:
+    if record is not None:
         print_json({**record, "files": {name: str(path) for name, path in written.items()}})
+    elif failure is None:
+        finish(written)
     raise failure or typer.Exit(OK if success else UNSOLVED)
-
-
-def print_files(files: dict[str, Path]) -> None:
-    """List the files that were written."""
-    if files:
-        print_plain("")
-    for name, path in files.items():
-        print_plain(f"{name:<11} {path}")
 
 
 @contextlib.contextmanager
@@ -172,7 +179,8 @@ def clean_exit() -> Iterator[None]:
         print_error(_usage(error))
         raise typer.Exit(BAD_INPUT) from None
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        print_error(str(error))
+        number = f"[Errno {getattr(error, 'errno', None)}] "
+        print_error(str(error).removeprefix(number))
         raise typer.Exit(getattr(error, "exit_code", BAD_INPUT)) from None
     except Exception as error:
         if not out_of_memory(error):
@@ -204,6 +212,8 @@ def _usage(error: Any) -> str:
     extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
         given = error.option_name
+        if file := next((w for w in sys.argv if w.startswith(given) and os.path.exists(w)), ""):  # noqa: PTH110
+            return f"{title} has no option {given}; the file is {shlex.quote(f'./{file}')}"
         yes, name = not given.startswith("--no-"), given.removeprefix("--").removeprefix("no-")
         if (name := name.replace("-", "_")) in getattr(command, "settings", ()):
             return f"{title} has no option {given}; use --set {name}={'VALUE' if yes else 'false'}"

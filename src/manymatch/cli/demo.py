@@ -10,7 +10,7 @@ from manymatch.cli import console, flags
 from manymatch.cli.match import print_comparison
 from manymatch.features.device import default_preset
 from manymatch.geometry.pose import RelativePose, pose_error_deg
-from manymatch.io.files import local_path, output_folder
+from manymatch.io.files import local_path, output_folder, whole_files
 from manymatch.io.pairs import demo_pair
 from manymatch.matcher.match_result import RANK_ONE, MatchResult
 from manymatch.matcher.matcher import Matcher
@@ -32,7 +32,8 @@ def run(
     They are rendered and show a street with many equal windows, so that the most similar window is
     often the wrong one. Shown side by side: rank-one matches with plain consensus, and several
     candidates per keypoint that geometry resolves. The streets were chosen because the latter gain
-    there; docs/pipeline.md says by which rule, and how often they gain and lose on others.
+    there; benchmarks/results/demo.md says by which rule, and how often they gain and lose on other
+    streets.
     """
     # One source: rank-one matches are then the usual ones, and the picture shows one kind.
     settings = {"preset": default_preset(one_source=True)[0], **settings}
@@ -47,9 +48,10 @@ def run(
     errors = [pose_error_deg(estimate.pose, true.R, true.t) for _, estimate in result.systems()]
 
     def write() -> dict[str, Path]:
-        out.mkdir(parents=True, exist_ok=True)
-        photos = (pair.path0, pair.path1)
-        copies = {path.name: Path(shutil.copy(path, out)) for path in photos}
+        copies = {path.name: out / path.name for path in (pair.path0, pair.path1)}
+        with whole_files(out) as place:
+            for path in (pair.path0, pair.path1):
+                shutil.copy(path, place)
         rank_one: Any = result.rank_one
         files = {"rank-one": out / "rank_one.png"}
         title = f"{RANK_ONE}: pose error {errors[1]:.1f}°"
@@ -58,11 +60,13 @@ def run(
         command = f"manymatch demo --preset {result.config.preset}"
         return copies | files | result.save(out, command=command, true_pose=true)
 
-    def show(files: dict[str, Path]) -> None:
+    def show() -> None:
         console.print_plain("Two rendered photographs of a street, whose true pose is known:")
         console.print_plain(f"{result}\n")
         print_comparison(result, errors)
         console.print_plain(f"\n{_summary(result, *errors)}")
+
+    def finish(files: dict[str, Path]) -> None:
         console.print_files(files)
         if files:
             console.print_plain(
@@ -73,7 +77,8 @@ def run(
             )
 
     record = {"error_deg": errors[0], "rank_one_error_deg": errors[1], **result.to_dict()}
-    console.deliver(write, show, record if as_json else None, success=result.success)
+    shown = record if as_json else None
+    console.deliver(write, show, shown, success=result.success, finish=finish)
 
 
 def _summary(result: MatchResult, own: float, rank_one: float) -> str:
@@ -86,6 +91,6 @@ def _summary(result: MatchResult, own: float, rank_one: float) -> str:
     return (
         f"Taking each keypoint's best match gives a wrong pose here; keeping several candidates "
         f"gives the right one: of the {len(result.matches):,} resolved matches, {beyond:,} are not "
-        "the first choice of both keypoints. The street was chosen for this; docs/pipeline.md says "
-        "how often several candidates gain and lose."
+        "the first choice of both keypoints. The street was chosen for this; "
+        "benchmarks/results/demo.md says how often several candidates gain and lose."
     )

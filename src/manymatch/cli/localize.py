@@ -56,7 +56,7 @@ def run(
     with console.Tracker() as tracker:
         found = localize(queries, model, progress=tracker, **passed, **settings, **runtime)
 
-    def show(written: dict[str, Path]) -> None:
+    def show() -> None:
         for note in found[0].config.notes:
             console.print_plain(note, style="dim")
         columns = {"photograph": "left", "verdict": "left", "right": "right", "matches": "right"}
@@ -73,7 +73,6 @@ def run(
         console.print_table({**columns, "seen in": "left"}, rows)
         counts = Counter(str(one.confidence.verdict) for one in found)
         console.print_plain(f"{count(len(found), 'photograph')}: {console.counts_text(counts)}.")
-        console.print_files(written)
 
     record = {"queries": [one.to_dict() for one in found]} if as_json else None
     good = any(one.success for one in found) and not any(one.unreadable for one in found)

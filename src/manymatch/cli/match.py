@@ -78,15 +78,18 @@ def run(
         command = console.command_line()
         return result.save(folder, chosen, picture=picture, report=report, command=command)
 
-    def show(written: dict[str, Path]) -> None:
+    def show() -> None:
         _print(result)
         if result.homography is not None:
             console.print_plain(f"\nNext: manymatch align {shlex.join([str(image0), str(image1)])}")
+
+    def finish(written: dict[str, Path]) -> None:
         console.print_files(written)
         if written and earlier not in ((), result.names):
             console.print_plain(f"They replace the result of {' and '.join(earlier)}.")
 
-    console.deliver(write, show, result.to_dict() if as_json else None, success=result.success)
+    record = result.to_dict() if as_json else None
+    console.deliver(write, show, record, success=result.success, finish=finish)
 
 
 def pair_folder(image0: Path, image1: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,26 +10,40 @@ import typer
 
 from manymatch._validate import count, suggest
 from manymatch.cli import console
-from manymatch.features.feature_config import NATIVE, NO_DETECTOR
 from manymatch.features.registry import ALIASES, Model, find_model, models
-from manymatch.features.weights import fetch_command, whereabouts
-from manymatch.matcher.config import PRESETS, MatcherConfig, SourceConfig
+from manymatch.features.weights import fetch_command, find_weights, whereabouts
+from manymatch.matcher.config import PRESETS, MatcherConfig
 
 if TYPE_CHECKING:
     _Record = dict[str, Any]
 
 EXAMPLE = "Example: manymatch models dinov3-vitl16"
-_INSTALL = 'pip install "manymatch[features]"'
+_INSTALL = 'pip install "manymatch[{}]"'
+_GET = "get"
 # How a model is made, which is of no use to people.
 _INTERNAL = ("make", "entry", "tensors", "constants", "settings", "file", "checkpoint")
 
 
 def run(
-    name: Annotated[str | None, typer.Argument(help="A model or preset, for all about it.")] = None,
+    first: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[get] [NAME]",
+            help="A model or preset, for all about it; after get, its weights are downloaded.",
+        ),
+    ] = None,
+    second: Annotated[str | None, typer.Argument(hidden=True)] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Every size of every family.")] = False,
     as_json: console.Json = False,
 ) -> None:
     """List models and presets, whether their weights are here, and how to get them."""
+    wanted, name = second is not None, first if second is None else second
+    if wanted and first != _GET:
+        raise ValueError(
+            f"name must be one model or preset, or get and one, got {first!r} and {second!r}"
+        )
+    if first == _GET and second is None:
+        raise ValueError("name is missing: manymatch models get NAME")
     known = {model.name: _model_record(model) for model in models().values()}
     presets = {preset: _preset_record(preset, known) for preset in PRESETS}
     if name is None:
@@ -46,6 +59,16 @@ def run(
             f", got {name!r}{suggest(name, entries)}"
         )
     record = entries[name]
+    if wanted:
+        parts = map(find_model, record.get("models", [record["name"]]))
+        got = {part.name: str(find_weights(part)) for part in parts if part.needs_weights}
+        if as_json:
+            console.print_json(got)
+        elif got:
+            console.print_table({"model": "left", "weights": "left"}, got.items())
+        else:
+            console.print_plain(f"{name} needs no weights.")
+        return
     if as_json:
         console.print_json(record)
         return
@@ -58,7 +81,9 @@ def run(
 
 def _model_record(model: Model) -> _Record:
     """Return the facts about a model, and what of it is on this machine."""
-    missing = [name for name in model.libraries if importlib.util.find_spec(name) is None]
+    missing = model.missing_libraries
+    # What runs without torch is in the smaller extra.
+    extra = "images" if set(missing) <= {"cv2", "onnxruntime"} else "features"
     weights, place = whereabouts(model) or (None, "")
     complete = weights is not None or not model.needs_weights
     return {
@@ -72,7 +97,7 @@ def _model_record(model: Model) -> _Record:
         "place": place or None,
         "ready": complete and not missing,
         "commands": [
-            *([_INSTALL] if missing else []),
+            *([_INSTALL.format(extra)] if missing else []),
             *([] if complete else [fetch_command(model)]),
         ],
     }
@@ -81,7 +106,7 @@ def _model_record(model: Model) -> _Record:
 def _preset_record(name: str, known: dict[str, _Record]) -> _Record:
     sources = MatcherConfig.of(name).sources
     settings = [source.to_dict() for source in sources]
-    names = list(dict.fromkeys(model.name for source in sources for model in _parts(source)))
+    names = list(dict.fromkeys(model.name for source in sources for model in source.models()))
     commands = [command for model in names for command in known[model]["commands"]]
     return {
         "name": name,
@@ -91,14 +116,6 @@ def _preset_record(name: str, known: dict[str, _Record]) -> _Record:
         "settings": settings if len(settings) > 1 else settings[0],
         "commands": list(dict.fromkeys(commands)),
     }
-
-
-def _parts(source: SourceConfig) -> list[Model]:
-    """Return the models of a source: its detector, backbone and pair matcher."""
-    names = (source.features.detector, source.features.descriptor)
-    found = [find_model(name) for name in names if name not in (NATIVE, NO_DETECTOR)]
-    matcher = source.load_matcher()
-    return found if matcher is None or matcher.model is None else [*found, matcher.model]
 
 
 def _text(value: Any) -> str:
@@ -145,7 +162,7 @@ def _print_commands(title: str, records: Iterable[_Record]) -> None:
     commands = {}
     for record in records:
         for command in record["commands"]:
-            commands[command] = {} if command == _INSTALL else record
+            commands[command] = {} if command.startswith("pip") else record
     if commands:
         console.print_plain(f"\n{title}")
     for command, record in commands.items():

@@ -115,5 +115,5 @@ def _demo_sentence(found: Reconstruction) -> str:
     return (
         f"Against the true cameras, {right} of {len(pairs)} pairs of photographs have the right "
         f"relative pose, within {_RIGHT_DEG:g}°. What COLMAP alone makes of them is in "
-        "docs/reconstruction.md."
+        "docs/guides/photographs.md."
     )

@@ -131,16 +131,19 @@ def run(
             )
         return {name: out / file for name, file in files.items()}
 
-    def show(written: dict[str, Path]) -> None:
+    def show() -> None:
         for line in estimate_sentences(estimate, candidates, confidence):
             console.print_plain(line)
         console.print_plain(
             f"{count(estimate.iterations, 'sample')} in {estimate.timing['total']:.3f} s."
         )
+
+    def finish(written: dict[str, Path]) -> None:
         if written:
             console.print_plain(f"Written: {', '.join(map(str, written.values()))}")
 
-    console.deliver(write, show, record if as_json else None, success=success)
+    shown = record if as_json else None
+    console.deliver(write, show, shown, success=success, finish=finish)
 
 
 def _arguments(problem: str, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

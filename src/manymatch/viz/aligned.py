@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from manymatch._validate import FloatArray
 from manymatch.estimate.words import verdict_sentence
 from manymatch.io.image import require_pillow
-from manymatch.viz.report import embedded_jpeg, shrunk, write_html
+from manymatch.viz.report import embedded_jpeg, rendered, shrunk, write_page
 
 if TYPE_CHECKING:
     from manymatch.matcher.align import Alignment
@@ -68,6 +68,11 @@ def write_overlay(
     alignment: Alignment, path: str | os.PathLike[str], command: str | None = None
 ) -> Path:
     """Write the page of `Alignment.report`; the file appears only when it is complete."""
+    return write_page(path, overlay_page(alignment, command))
+
+
+def overlay_page(alignment: Alignment, command: str | None = None) -> str:
+    """Return the page of `Alignment.report` as text."""
     Image = require_pillow()
     images, names, H = alignment.images, alignment.names, alignment.signed_homography()
     height, width = images[0].shape[:2]
@@ -79,8 +84,7 @@ def write_overlay(
     dimmed = np.asarray(base) * _OUTSIDE
     shown = np.where(warped[..., 3:] > 0, warped[..., :3], dimmed.astype(np.uint8))
     estimate = alignment.estimate
-    return write_html(
-        path,
+    return rendered(
         "aligned",
         title=f"{names[1]} on {names[0]}",
         names=names,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -128,9 +129,10 @@ def epipolar_lines(
     s = height[:, None] * np.tan(angle[:, None] * steps)
     samples = foot[:, None, :] + s[:, :, None] * along[:, None, :]
     pixels = target.project(samples.reshape(-1, 2)).reshape(*s.shape, 2)
-    for index, polyline in zip(seen, np.round(pixels, 1), strict=True):
-        if np.isfinite(polyline).all():
-            result[int(index)] = polyline.ravel().tolist()
+    finite = np.isfinite(pixels).all(axis=(1, 2))
+    polylines = np.round(pixels[finite], 1).reshape(-1, 2 * s.shape[1]).tolist()
+    for index, polyline in zip(seen[finite].tolist(), polylines, strict=True):
+        result[index] = polyline
     return result
 
 
@@ -177,7 +179,13 @@ def payload(
     def own(state: NDArray[np.int64], estimate: RelativePoseEstimate) -> dict[str, Any]:
         """Return what depends on the pose."""
         lines: list[list[list[float]]] = [[], []]
-        if estimate.pose is not None:
+        fundamental = None
+        if estimate.pose is not None and not any(camera.distortion for camera in cameras):
+            # The script finds straight lines by itself: they would be most of the page.
+            inverse = [np.linalg.inv(camera.K) for camera in cameras]
+            F = inverse[1].T @ estimate.pose.essential() @ inverse[0]
+            fundamental = (F / np.linalg.norm(F)).ravel().tolist()
+        elif estimate.pose is not None:
             E = estimate.pose.essential()
             lines[0] = epipolar_lines(points[0], E, cameras[0], cameras[1], sizes[1])
             lines[1] = epipolar_lines(points[1], E.T, cameras[1], cameras[0], sizes[0])
@@ -186,6 +194,7 @@ def payload(
             "residual": _rounded(residuals_px(graph, estimate.pose, *cameras)[shown], 2),
             "probability": _probabilities(graph, estimate, shown),
             "lines": lines,
+            "fundamental": fundamental,
         }
 
     first, *rest = map(own, states, estimates)
@@ -224,4 +233,4 @@ def _probabilities(
 def _rounded(values: NDArray[Any], digits: int) -> list[float | None]:
     """Round to numbers that JSON knows."""
     numbers = np.round(values.astype(np.float64), digits).tolist()
-    return [number if np.isfinite(number) else None for number in numbers]
+    return [number if math.isfinite(number) else None for number in numbers]

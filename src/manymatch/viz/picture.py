@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from manymatch._validate import FloatArray, IndexArray, count, integer, refusal
 from manymatch.estimate import words
+from manymatch.io.image import require_pillow
 from manymatch.viz.figure import (
     GREY,
     INK,
@@ -343,6 +344,7 @@ class _Pair:
 
 
 def _toned(photo: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    grey = photo.mean(axis=2, keepdims=True, dtype=np.float32)
-    toned = _BRIGHTNESS * (_COLOUR * photo + (1.0 - _COLOUR) * grey)
-    return np.asarray(np.rint(toned), dtype=np.uint8)
+    own, of_each = _BRIGHTNESS * _COLOUR, _BRIGHTNESS * (1.0 - _COLOUR) / 3.0
+    matrix = np.concatenate([own * np.eye(3) + of_each, np.zeros((3, 1))], axis=1)
+    toned = require_pillow().fromarray(photo).convert("RGB", tuple(matrix.ravel().tolist()))
+    return np.asarray(toned)

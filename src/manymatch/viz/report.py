@@ -8,7 +8,9 @@ import functools
 import hashlib
 import html
 import io
+import math
 import os
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 import manymatch
 from manymatch._validate import FloatArray, count
 from manymatch.estimate import words
+from manymatch.estimate.many import PROBLEMS
 from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io.files import as_path, write_whole
 from manymatch.io.image import require_pillow
@@ -85,6 +88,24 @@ def write_report(
     The arguments are those of `MatchResult.report`. The file appears only when it is complete.
     Images need Pillow.
     """
+    page = report_page(result, title=title, command=command, true_pose=true_pose)
+    return write_page(path, page)
+
+
+def report_page(
+    result: MatchResult,
+    *,
+    title: str | None = None,
+    command: str | None = None,
+    true_pose: RelativePose | None = None,
+    photos: Sequence[str] | None = None,
+    hosted: bool = False,
+) -> str:
+    """Return the page of `write_report` as text.
+
+    `photos` are the photographs as `report_photos` returns them, if they are there already. A page
+    that is `hosted` in a frame of another page has no heading, and tells that page its height.
+    """
     estimate = result.answer
     poses = _poses(result, _FILE)
     systems = result.systems()
@@ -93,11 +114,10 @@ def write_report(
         errors = [pose_error_deg(e.pose, true_pose.R, true_pose.t) for _, e in systems]
     timing = dict(result.timing or estimate.timing)
     total = timing.pop("total", sum(timing.values()))
-    return write_html(
-        path,
+    return rendered(
         "report",
-        **_stage(result, poses, _FILE, title),
-        embedded=False,
+        **_stage(result, poses, _FILE, title, photos),
+        host="app" if hosted else None,
         error_deg=errors[0] if errors and estimate.pose is not None else None,
         error_kind=_error_kind,
         notes=result.notes,
@@ -117,6 +137,11 @@ def write_report(
     )
 
 
+def report_photos(result: MatchResult) -> list[str]:
+    """Return the photographs of a result as data URIs, as the report embeds them."""
+    return _photos(result, _FILE)
+
+
 def notebook_view(result: MatchResult) -> str:
     """Return the verdict and the images of the report as HTML for the output of a notebook's cell.
 
@@ -125,9 +150,17 @@ def notebook_view(result: MatchResult) -> str:
     """
     poses = _poses(result, _NOTEBOOK)
     stage = _stage(result, poses, _NOTEBOOK)
-    page = rendered("report", **stage, embedded=True, error_deg=None, notes=())
-    heading = stage["title"].encode("utf-8", "replace").decode("utf-8")
+    page = rendered("report", **stage, host="notebook", error_deg=None, notes=())
     height = _frame_height(*stage["aspects"]) + (_CHOICE_PX if len(poses) > 1 else 0)
+    return framed(page, stage["title"], height)
+
+
+def framed(page: str, title: str, height: int) -> str:
+    """Return HTML of a frame that holds a whole page, which can neither read nor change its host.
+
+    The height is in pixels.
+    """
+    heading = title.encode("utf-8", "replace").decode("utf-8")
     return (
         f'<iframe title="{html.escape(heading)}" sandbox="allow-scripts" '
         f'style="display:block;width:100%;height:{height}px;border:0" '
@@ -148,19 +181,33 @@ def _poses(result: MatchResult, size: _Size) -> list[RelativePoseEstimate]:
     return overlay.each_pose(result.graph, result.answer, cameras, size.alternatives)
 
 
+def _photos(result: MatchResult, size: _Size) -> list[str]:
+    if result.images is None:
+        return []
+    frames = (shrunk(frame, size.longest_px) for frame in (result.size0, result.size1))
+    return [
+        embedded_photo(image, frame, size.image_bytes)
+        for image, frame in zip(result.images, frames, strict=True)
+    ]
+
+
 def _stage(
-    result: MatchResult, poses: list[RelativePoseEstimate], size: _Size, title: str | None = None
+    result: MatchResult,
+    poses: list[RelativePoseEstimate],
+    size: _Size,
+    title: str | None = None,
+    photos: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Return the values of the template for the verdict, the images and the drawing over them."""
     graph, estimate, confidence = result.graph, result.answer, result.confidence
     sizes = (result.size0, result.size1)
     panels: list[dict[str, Any]] = []
+    uris = _photos(result, size) if photos is None else photos
     for side, (name, frame) in enumerate(zip(result.names, sizes, strict=True)):
         panel = {"name": name, "width": frame[0], "height": frame[1], "uri": None, "shown": None}
-        if result.images is not None:
+        if uris:
             small = shrunk(frame, size.longest_px)
-            panel["uri"] = embedded_photo(result.images[side], small, size.image_bytes)
-            panel["shown"] = None if small == frame else small
+            panel |= {"uri": uris[side], "shown": None if small == frame else small}
         panels.append(panel)
     others = result.systems()[1:]
     cameras = (result.camera0, result.camera1)
@@ -180,13 +227,41 @@ def _stage(
         "panels": panels,
         "aspects": [width / height for width, height in sizes],
         "verdict": confidence,
-        "kind": _KINDS.get(confidence.verdict, _DOUBTFUL),
+        "kind": verdict_kind(confidence.verdict),
         "headline": headline,
         "sentences": sentences,
+        "numbers": headline_numbers(result),
         "num_matches": len(estimate.matches),
         "num_candidates": graph.num_edges,
         "others": [(name, len(e.matches)) for name, e in others],
     }
+
+
+def headline_numbers(result: MatchResult) -> list[tuple[str, str, str]]:
+    """Return the three numbers that matter, each with its name and a few words about it.
+
+    They are the probability that the pose is right, its uncertainty, and the number of matches.
+    """
+    confidence, estimate = result.confidence, result.answer
+    of = count(result.graph.num_edges, "candidate")
+    matches = (f"{len(estimate.matches):,}", "matches", f"out of {of}")
+    if not result.success:
+        return [matches]
+    parts = (confidence.rotation, confidence.translation)
+    spread = [part.sd_deg for part in parts if part is not None and math.isfinite(part.sd_deg)]
+    named = ("rotation", "direction")
+    about = " and ".join(name for name, part in zip(named, parts, strict=True) if part is not None)
+    limit = PROBLEMS[confidence.problem].limit
+    return [
+        (words.probability_text(confidence.pose_probability), "probability", f"right {limit}"),
+        (f"±{words.angle(max(spread))}" if spread else "–", "uncertainty", f"{about}, one sigma"),
+        matches,
+    ]
+
+
+def verdict_kind(verdict: str) -> str:
+    """Return how a verdict is coloured: "good", "doubt" or "bad"."""
+    return _KINDS.get(verdict, _DOUBTFUL)
 
 
 @functools.cache
@@ -226,7 +301,12 @@ def rendered(name: str, **values: Any) -> str:
 
 def write_html(path: str | os.PathLike[str], name: str, **values: Any) -> Path:
     """Write the page of a name, which appears only when it is complete, and return its path."""
-    target, page = as_path(path), rendered(name, **values)
+    return write_page(path, rendered(name, **values))
+
+
+def write_page(path: str | os.PathLike[str], page: str) -> Path:
+    """Write a page, which appears only when it is complete, and return its path."""
+    target = as_path(path)
     write_whole(target, lambda file: file.write(page.encode("utf-8")))
     return target
 

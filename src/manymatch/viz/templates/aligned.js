@@ -118,5 +118,11 @@ byId("in").addEventListener("click", () => zoom(ZOOM_STEP));
 byId("out").addEventListener("click", () => zoom(1 / ZOOM_STEP));
 byId("reset").addEventListener("click", () => move(0, 0, 1));
 addEventListener("resize", draw);
+// A frame of the app gets the height of the page, so that the page must not depend on it.
+if (window.parent !== window) {
+  document.documentElement.style.setProperty("--room", "620px");
+  const tell = () => window.parent.postMessage({ manymatch: Math.ceil(document.body.getBoundingClientRect().height), told: true }, "*");
+  new ResizeObserver(tell).observe(document.body);
+}
 choose(document.querySelector("input[name=mode]:checked").value);
 }

@@ -8,13 +8,16 @@ const overlay = document.getElementById("overlay");
 const detail = document.getElementById("detail");
 const step = document.getElementById("step");
 const [zoomIn, zoomOut, zoomReset, zoomText] = ["in", "out", "reset", "zoom"].map((id) => document.getElementById(id));
-const embedded = document.body.classList.contains("embedded");
+const [embedded, hosted] = ["embedded", "hosted"].map((name) => document.body.classList.contains(name));
 const panels = [0, 1].map((k) => document.getElementById("panel" + k));
 const SVG = "http://www.w3.org/2000/svg";
 const CHOSEN = 2;
 const RANK_COLOURS = ["#4fc3ff", "#8b98ff", "#c58bff", "#ff7ec4", "#ffa14f"];
 const CHOSEN_COLOUR = "#34e0ab", OTHER_COLOUR = "#ffb14a";
 const REACH_PX = { mouse: 22, touch: 34 };
+// The candidates of a keypoint: width beside the images and height below them, as in the styles.
+const STRIP_PX = 124, GAP_PX = 14, STACKED_WEIGHT = 0.65;
+const sideWidth = (wide) => Math.min(Math.max(0.23 * wide, 240), 360);
 const MOST_SHOWN = 12;
 const MOST_LINES = 160;
 const MOST_ZOOM = 24, ZOOM_STEP = 1.5, DOUBLE_CLICK_ZOOM = 3, PAN_SHARE = 0.15;
@@ -34,6 +37,21 @@ let pose = poses[Math.max(restored, 0)];
 const rankOf = (e) => (data.rank ? data.rank[e] : null);
 const rankColour = (e) => RANK_COLOURS[Math.min(rankOf(e) || 1, RANK_COLOURS.length) - 1];
 const sourceColour = (e) => data.sources[data.source[e]][1];
+// The epipolar line of a keypoint in the other image, [x, y, x, y, ...] in pixels: the page has those
+// that a lens bends, and of other cameras the fundamental matrix, row by row.
+function epipolarLine(side, i) {
+  const F = pose.fundamental;
+  if (!F) return pose.lines[side][i] || [];
+  const p = [data.points[side][2 * i], data.points[side][2 * i + 1], 1];
+  const [a, b, c] = [0, 1, 2].map((r) => p.reduce((sum, v, k) => sum + v * F[side ? 3 * k + r : 3 * r + k], 0));
+  const norm = Math.hypot(a, b), [w, h] = data.sizes[1 - side];
+  // From the middle of the image to the line, which ends on a circle around the image.
+  const away = (a * (w - 1) + b * (h - 1) + 2 * c) / (2 * norm), reach = Math.hypot(w, h) ** 2 / 4 - away ** 2;
+  if (!(reach > 0)) return [];
+  const [x, y] = [(w - 1) / 2 - (away * a) / norm, (h - 1) / 2 - (away * b) / norm];
+  return [-1, 1].flatMap((s) => [x - (s * Math.sqrt(reach) * b) / norm, y + (s * Math.sqrt(reach) * a) / norm]);
+}
+const hasLines = () => Boolean(pose.fundamental) || pose.lines[0].length > 0;
 const chosenEdge = (side, i) => incident[side][i].find((e) => pose.state[e] === CHOSEN);
 
 let boxes = [null, null]; // where the images are within the stage, in CSS pixels
@@ -75,22 +93,36 @@ const inside = (side, p) => {
   return Math.hypot(p[0] - q[0], p[1] - q[1]) < 1;
 };
 
-// Side by side or below one another, whichever shows the images larger.
+// In a frame of the app, the height of the window is that of the app's, which tells it once.
+let hostHeight = window.hostHeight ?? 800;
+const windowHeight = () => (hosted ? hostHeight : window.innerHeight);
+
+// Images side by side or below one another, and the candidates beside or below them: whichever
+// shows the images larger. On a wide screen, images below one another must be much larger.
 function layout() {
-  const area = stage.parentNode;
+  const area = stage.parentNode, split = area.parentNode;
   const top = stage.getBoundingClientRect().top + window.scrollY;
   const narrow = window.matchMedia("(max-width: 719px)").matches;
   // Heights below the images, and the borders.
-  const below = area.getBoundingClientRect().bottom - stage.getBoundingClientRect().bottom + (embedded ? 10 : 28);
-  const room = narrow
-    ? 0.56 * window.innerHeight
-    : Math.max(0.45 * window.innerHeight, window.innerHeight - top - below);
+  const under = area.getBoundingClientRect().bottom - stage.getBoundingClientRect().bottom + (embedded ? 10 : 28);
+  const high = narrow
+    ? 0.56 * windowHeight()
+    : Math.max(0.45 * windowHeight(), windowHeight() - top - under);
   const aspects = data.sizes.map(([w, h]) => w / h);
-  const beside = Math.min(area.clientWidth / (aspects[0] + aspects[1]), room);
-  const width = Math.min(area.clientWidth, room / (1 / aspects[0] + 1 / aspects[1]));
-  const areas = [beside ** 2 * (aspects[0] + aspects[1]), width ** 2 * (1 / aspects[0] + 1 / aspects[1])];
-  document.body.classList.toggle("stacked", areas[1] > areas[0]);
-  area.parentNode.style.setProperty("--room", `${Math.round(room)}px`);
+  const row = aspects[0] + aspects[1], column = 1 / (1 / aspects[0] + 1 / aspects[1]);
+  const wide = split.clientWidth;
+  const places = [{ below: false, width: narrow ? wide : wide - sideWidth(wide) - GAP_PX, room: high }];
+  if (!narrow && !embedded) places.push({ below: true, width: wide, room: Math.max(high - STRIP_PX - GAP_PX, 200) });
+  let best = null;
+  for (const place of places)
+    for (const stacked of [false, true]) {
+      const aspect = stacked ? column : row, height = Math.min(place.width / aspect, place.room);
+      const size = height ** 2 * aspect * (stacked && !narrow && !embedded ? STACKED_WEIGHT : 1);
+      if (!best || size > best.size * (1 + 1e-9)) best = { ...place, stacked, size };
+    }
+  document.body.classList.toggle("stacked", best.stacked);
+  document.body.classList.toggle("below", best.below);
+  split.style.setProperty("--room", `${Math.round(best.room)}px`);
   const outer = stage.getBoundingClientRect();
   boxes = panels.map((panel) => {
     const r = panel.getBoundingClientRect();
@@ -238,7 +270,7 @@ function drawFocus() {
   const clip = make("clipPath", { id: "clip" }, make("defs", {}, overlay));
   const box = boxes[far];
   make("rect", { x: box.x, y: box.y, width: box.w, height: box.h }, clip);
-  const line = pose.lines[side][i] || [];
+  const line = epipolarLine(side, i);
   const path = [];
   for (let k = 0; k + 1 < line.length; k += 2)
     path.push(place(far, line[k], line[k + 1]).map((v) => v.toFixed(1)).join(","));
@@ -312,7 +344,7 @@ function marked(side, i) {
 function loupe(side, i) {
   const far = 1 - side, edges = incident[side][i], chosen = chosenEdge(side, i);
   const { canvas, context, map } = patch(far, data.edges[far][chosen === undefined ? edges[0] : chosen], 0.03);
-  const line = pose.lines[side][i] || [];
+  const line = epipolarLine(side, i);
   for (const [width, style] of [[6, "#000a"], [3, "#ffe14d"]]) {
     context.lineWidth = width;
     context.strokeStyle = style;
@@ -371,6 +403,12 @@ function showDetail() {
     const note = element("p", "", layerNote());
     note.id = "note";
     hint.append(note);
+    if (some && !embedded) {
+      const help = document.getElementById("help").cloneNode(true);
+      help.removeAttribute("id");
+      help.hidden = false;
+      hint.append(help);
+    }
     detail.append(hint);
     return;
   }
@@ -379,7 +417,7 @@ function showDetail() {
   const [x, y] = [data.points[side][2 * i], data.points[side][2 * i + 1]];
   const head = element("h3", "", `Keypoint ${data.ids[side][i]} of image ${side} `);
   const many = edges.length === 1 ? "1 candidate" : `${edges.length} candidates`;
-  const line = (pose.lines[side][i] || []).length || !pose.lines[side].length ? "" : "; its epipolar line is outside the other image";
+  const line = epipolarLine(side, i).length || !hasLines() ? "" : "; its epipolar line is outside the other image";
   head.append(element("small", "", `at (${x.toFixed(1)}, ${y.toFixed(1)}), ${many} in image ${far}${line}${held ? "; held until a click or Escape" : ""}`));
   const list = element("ol", "patches scroll");
   const self = element("li", "self");
@@ -418,7 +456,7 @@ function legend() {
     RANK_COLOURS.slice(0, deepest).forEach((colour, k) =>
       add(`rank ${k + 1}${k === 4 && deepest > 5 ? " and more" : ""}`, colour));
   } else add("candidate", RANK_COLOURS[0]);
-  if (pose.lines[0].length) add("epipolar line", "#ffe14d");
+  if (hasLines()) add("epipolar line", "#ffe14d");
   return key;
 }
 
@@ -641,6 +679,39 @@ for (const button of document.querySelectorAll(".copy"))
     }
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
+
+// Folded parts are printed as well.
+window.addEventListener("beforeprint", () => {
+  for (const fold of document.querySelectorAll("details")) fold.open = true;
+});
+if (hosted) {
+  const tell = () => {
+    const height = Math.ceil(document.body.getBoundingClientRect().height);
+    window.parent.postMessage({ manymatch: height, told: "hostHeight" in window }, "*");
+  };
+  window.addEventListener("message", (event) => {
+    if (event.source !== window.parent) return;
+    if (typeof event.data?.page === "string") replacePage(event.data.page);
+    if (!Number.isFinite(event.data?.manymatch)) return;
+    hostHeight = window.hostHeight = event.data.manymatch;
+    layout();
+    tell();
+  });
+  new ResizeObserver(tell).observe(document.body);
+  tell();
+}
+// The page of another result of the same photographs. They stay, and so does what the reader opened.
+function replacePage(page) {
+  const images = panels.map((panel) => panel.querySelector("img"));
+  const folds = () => [...document.querySelectorAll("details")];
+  const open = folds().map((fold) => fold.open), chosen = layer;
+  document.open();
+  document.write(page);
+  document.close();
+  images.forEach((image, k) => document.querySelector(`#panel${k} img`).replaceWith(image));
+  folds().forEach((fold, k) => { fold.open = open[k]; });
+  document.querySelector(`input[name=layer][value=${chosen}]:not(:checked)`)?.click();
+}
 
 const observer = new ResizeObserver(layout);
 for (const node of [stage, stage.parentNode]) observer.observe(node);
