@@ -11,16 +11,28 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
+import yaml
 
 import manymatch
 from manymatch.cli.app import app
 from manymatch_lab.datasets.synthetic import EASY, make_scene
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+# Made from the code and from benchmarks/results when the site is built.
+GENERATED = {"docs/reference/commands.md", "docs/reference/settings.md"}
+DOCS = [
+    page
+    for page in ROOT.glob("docs/**/*.md")
+    if page.relative_to(ROOT).parts[1] not in {"results", "_build"}
+    and page.relative_to(ROOT).as_posix() not in GENERATED
+]
+RESULTS = sorted(ROOT.glob("benchmarks/results/*.md"))
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+INSTALL = (ROOT / "docs" / "start" / "install.md").read_text(encoding="utf-8")
 
 ABBREVIATIONS = {
     "HCM": "harmonic consensus maximization",
@@ -58,7 +70,7 @@ def commands(text):
 
 def shown():
     # The changelog also names commands of earlier versions.
-    for page in (page for page in PAGES if page.stem != "CHANGELOG"):
+    for page in (page for page in [*PAGES, *RESULTS] if page.stem != "CHANGELOG"):
         for words in commands(page.read_text(encoding="utf-8")):
             # NAME stands for any command, and "..." for any words.
             if not words[1].isupper():
@@ -191,29 +203,68 @@ def links(page):
     return re.findall(r"\]\((?!https?:)([^)\s]+)\)", text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def anchors(text):
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
+
+
+def name_of(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=name_of)
 def test_links_lead_somewhere(page):
     for link in links(page):
         path, _, anchor = link.partition("#")
-        target = page.parent / path if path else page
+        target = (page.parent / path).resolve() if path else page
+        if target.is_relative_to(ROOT / "docs" / "results") and target.stem != "index":
+            target = ROOT / "benchmarks" / "results" / target.name
+        if name_of(target) in {*GENERATED, "docs/results/index.md"}:
+            continue  # `make docs` checks these
         assert target.exists(), link
         if anchor:
-            heads = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-            names = [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
-            assert anchor in names, link
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_no_page_names_a_page_that_is_gone():
+    files = [
+        path
+        for folder in ("src", "lab", "cpp", "benchmarks", "tools", "examples")
+        for kind in ("py", "h", "cpp", "md", "toml")
+        for path in (ROOT / folder).rglob(f"*.{kind}")
+    ]
+    for path in files:
+        for name in re.findall(r"\bdocs/[\w/]+\.md", path.read_text(encoding="utf-8")):
+            made = name in GENERATED or name.startswith("docs/results/")
+            assert made or (ROOT / name).exists(), f"{path} names {name}"
+
+
+def test_documentation_is_short():
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in DOCS)
+    assert words <= 25_000
+    assert len(README.splitlines()) <= 120
+
+
+def test_every_page_is_in_the_navigation():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    entries = set(re.findall(r"^([\w/]+)$", index, re.MULTILINE))
+    pages = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in DOCS}
+    assert pages - {"index"} <= entries
 
 
 def test_install_lines_and_table_name_the_extras():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    lines = re.findall(r"pip install \"?\.\[?([\w,]*)\]?\"?", README)
+    lines = re.findall(r"pip install \"?\.\[?([\w,]*)\]?\"?", INSTALL)
     assert len(lines) >= 3
+    assert set(re.findall(r"pip install \"?\.\[?([\w,]*)\]?\"?", README)) <= set(lines)
     assert "" in lines
     assert {extra for line in lines for extra in line.split(",") if extra} <= set(extras)
     for name in project["dependencies"]:
         package = re.match(r"[\w-]+", name)[0]
-        assert package in README.lower(), f"README does not say that {package} is installed"
-    table = README.split("| extra | brings | for |\n|---|---|---|\n")[1].split("\n\n")[0]
+        assert package in INSTALL.lower(), f"the page does not say that {package} is installed"
+    table = INSTALL.split("| extra | brings | for |\n|---|---|---|\n")[1].split("\n\n")[0]
     rows = {}
     for line in table.splitlines():
         names, brings, _ = line.strip("|").split("|")[:3]
@@ -226,32 +277,122 @@ def test_install_lines_and_table_name_the_extras():
             assert (known or name[1] or name[0].removesuffix("-python-headless")) in rows[extra]
 
 
-def test_images_brings_the_packages_of_every_format():
+def test_images_brings_the_packages_of_the_small_formats():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = extras["optional-dependencies"]
     names = {re.match(r"[\w-]+", requirement)[0] for requirement in extras["images"]}
-    for narrow in ("io", "tables", "colmap"):
+    for narrow in ("io", "tables"):
         assert {re.match(r"[\w-]+", requirement)[0] for requirement in extras[narrow]} <= names
 
 
-def python_blocks(text):
-    return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_python_of_a_page_parses(page):
-    for block in python_blocks(page.read_text(encoding="utf-8")):
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=name_of)
+def test_code_of_a_page_parses(page):
+    text = page.read_text(encoding="utf-8")
+    for block in blocks(text, "python"):
         ast.parse(block)
+    for block in blocks(text, "toml"):
+        tomllib.loads(block)
+    for block in blocks(text, "yaml"):
+        assert yaml.safe_load(block)
+    for block in [*blocks(text, "sh"), *blocks(text, "bash")]:
+        for line in block.replace("\\\n", " ").splitlines():
+            shlex.split(line, comments=True)
+    # Every block says its language, so that none escapes the checks.
+    known = {"python", "sh", "bash", "toml", "yaml", "text", "bibtex", ""}
+    for language in re.findall(r"^```(.+)$", text, re.MULTILINE):
+        assert language in known or language.startswith("{"), language
+
+
+def scene_names():
+    """Return what the code of the pages takes as given, from synthetic data."""
+    scene = make_scene(EASY, seed=1)
+    graph = scene.graph
+    rng = np.random.default_rng(0)
+    desc0 = rng.normal(size=(len(graph.points0), 32)).astype(np.float32)
+    desc1 = rng.normal(size=(len(graph.points1), 32)).astype(np.float32)
+    desc1[graph.edges[:, 1]] = desc0[graph.edges[:, 0]]
+    width, height = scene.camera0.width, scene.camera0.height
+    return {
+        "mm": manymatch, "manymatch": manymatch, "np": np, "graph": graph,
+        "points0": graph.points0, "points1": graph.points1, "edges": graph.edges,
+        "rank": graph.rank, "similarity": graph.similarity, "desc0": desc0, "desc1": desc1,
+        "camera0": scene.camera0, "camera1": scene.camera1, "K0": scene.camera0.K,
+        "K1": scene.camera1.K, "width": width, "height": height,
+        "size0": (width, height), "size1": (width, height),
+        "sift": graph, "superpoint": graph, "effnet": graph,
+    }  # fmt: skip
+
+
+def matched_names():
+    """Return one-to-one points."""
+    names = scene_names()
+    first, second = names["edges"].T
+    return names | {"points0": names["points0"][first], "points1": names["points1"][second]}
+
+
+def map_names():
+    """Return pixels and points of a map, and a camera."""
+    rng = np.random.default_rng(0)
+    points = rng.uniform([-2, -2, 4], [2, 2, 8], size=(60, 3))
+    camera = manymatch.Camera.from_matrix([[800, 0, 400], [0, 800, 300], [0, 0, 1]], 801, 601)
+    image = points @ camera.K.T
+    edges = np.column_stack([np.arange(60)] * 2)
+    names = {"pixels": image[:, :2] / image[:, 2:], "points": points, "camera": camera}
+    ranks = {"edges": edges, "similarity": np.ones(60, np.float32), "rank": np.ones(60, np.int32)}
+    return {"mm": manymatch, **names, **ranks}
+
+
+def cloud_names():
+    """Return two clouds, the second one turned and moved."""
+    rng = np.random.default_rng(0)
+    points0 = rng.uniform(-1, 1, size=(80, 3))
+    points1 = points0 @ np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]).T + [1, 2, 3]
+    names = map_names() | {"points0": points0, "points1": points1}
+    names["edges"] = np.column_stack([np.arange(80)] * 2)
+    names |= {"similarity": np.ones(80, np.float32), "rank": np.ones(80, np.int32)}
+    return names | {"graph": manymatch.AssociationGraph(points0, points1, names["edges"])}
+
+
+# Blocks that run with synthetic data: page, place of the block in it, what is given, and a check.
+RUN = [
+    ("docs/start/python.md", 1, scene_names, "plane.homography.shape == (3, 3)"),
+    ("docs/guides/own_descriptors.md", 0, scene_names, "estimate.success"),
+    ("docs/guides/own_descriptors.md", 2, scene_names, "graph.num_edges == len(edges)"),
+    ("docs/guides/own_matcher.md", 1, matched_names, "graph.num_edges == len(points0)"),
+    ("docs/guides/sources.md", 1, scene_names, "estimate.source_trust.shape == (3,)"),
+    ("docs/guides/unknown_cameras.md", 0, scene_names, "estimate.camera0.focal > 0"),
+    ("docs/guides/unknown_cameras.md", 1, scene_names, "estimate.fundamental.shape == (3, 3)"),
+    ("docs/guides/planes.md", 1, scene_names, "estimate.homography[2, 2] == 1"),
+    ("docs/guides/localisation.md", 1, map_names, "abs(estimate.pose.center).max() < 0.01"),
+    ("docs/guides/clouds.md", 0, cloud_names, "abs(estimate.scale - 1) < 1e-3"),
+    ("docs/guides/clouds.md", 1, cloud_names, "estimate.success"),
+    ("docs/understand/confidence.md", 0, scene_names, "confidence.verdict == 'solved'"),
+]
+
+
+@pytest.mark.parametrize(("page", "place", "given", "check"), RUN)
+def test_code_of_a_page_runs(page, place, given, check, capsys):
+    names = given()
+    block = blocks((ROOT / page).read_text(encoding="utf-8"), "python")[place]
+    exec(block, names)  # noqa: S102 - what the page tells readers to run
+    assert eval(check, names), capsys.readouterr().out  # noqa: S307
 
 
 def test_estimator_lines_of_readme_run():
+    names = scene_names()
+    exec(blocks(README, "python")[1], names)  # noqa: S102 - what README tells readers to run
     scene = make_scene(EASY, seed=1)
-    names = {
-        "mm": manymatch, "points0": scene.graph.points0, "points1": scene.graph.points1,
-        "edges": scene.graph.edges, "rank": scene.graph.rank,
-        "K0": scene.camera0.K, "K1": scene.camera1.K,
-    }  # fmt: skip
-    exec(python_blocks(README)[1], names)  # noqa: S102 - what README tells readers to run
     pose = names["estimate"].pose
     assert manymatch.pose_error_deg(pose, scene.pose.R, scene.pose.t) < 1.0
     assert names["plane"].homography.shape == (3, 3)
+
+
+def test_evaluation_in_python_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "guides" / "evaluation.md").read_text(encoding="utf-8")
+    exec(blocks(page, "python")[0], {})  # noqa: S102
+    assert "(2, 10)" in capsys.readouterr().out

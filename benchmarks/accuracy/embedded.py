@@ -20,14 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from manymatch import MatcherConfig
 from manymatch.associate.candidates import Association
-from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.run import RunConfig
 from manymatch_lab.evaluate.statistics import macro_difference
 from manymatch_lab.evaluate.tables import Table
 
 DETECTORS = ("sift", "disk", "aliked", "xfeat")
-# Thermal frames are small and stay as they are.
-THERMAL = "metu_vistir_pseudo"
 CONFIGS = {
     "rank-one, PoseLib": RunConfig("poselib", Association.rank_one(), protocol.OPTIONS),
     "K = 5, GMS, two-stage": RunConfig("hcm-mcm", Association.paper(), protocol.OPTIONS),
@@ -45,8 +42,7 @@ def main() -> None:
     folder = protocol.reference_data("posed_pairs")
     if folder is None:
         return
-    present = sorted(path.name for path in folder.iterdir() if (path / "pairs.txt").is_file())
-    sets = [name for name in present if name in (given.sets or present)]
+    sets = protocol.posed_sets(folder, given.sets)
     base = MatcherConfig.of("classic", method="hcm-mcm")
     tables, gains = [], []
     for detector in given.only:
@@ -54,17 +50,8 @@ def main() -> None:
         if given.own:
             presets.append(base.of(base, detector=detector, descriptor="native"))
         for preset in presets:
-            label = f"{detector} + {preset.features.descriptor}"
-            sources = [
-                source
-                for name in sets
-                for source in open_graphs(
-                    [str(folder / name)],
-                    [preset],
-                    cache=given.out / "features",
-                    longest=(None, 0 if name == THERMAL else None),
-                )
-            ]
+            label = f"{detector} + {preset.sources[0].features.descriptor}"
+            sources = protocol.open_sets(folder, sets, preset, given.out / "features")
             place = given.out / "embedded" / label.replace(" ", "")
             rows = protocol.run(sources, CONFIGS, place, given.seeds, given.limit)
             tables.append(protocol.auc_table(label, rows, sets))

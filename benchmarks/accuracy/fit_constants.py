@@ -14,9 +14,9 @@ Every pair of the reference data is estimated as it is, after a few iterations o
 models), with the points of one side exchanged (which leaves nothing to find), and with variations
 that users bring: candidates of rank one or up to rank three, half of the keypoints, half or twice
 the threshold, true candidates removed. Relative poses also get SIFT with up to 8,192 keypoints and
-ten candidates each, synthetic scenes, clutter without a pose, images of different places and, with
---pairs, all pairs of the images of whole places, most of which do not overlap. Sets count alike,
-and pairs within a set.
+ten candidates each, the five sources of the preset "fused", synthetic scenes, clutter without a
+pose, images of different places and, with --pairs, all pairs of the images of whole places, most of
+which do not overlap. Sets count alike, and pairs within a set.
 """
 
 from __future__ import annotations
@@ -175,10 +175,27 @@ def large_poses(data: Path) -> Iterator[Case]:
             first, second = (extractor.extract(path) for path in (pair.path0, pair.path1))
             candidates = manymatch.associate(first.descriptors, second.descriptors, k=10)
             graph = manymatch.AssociationGraph(first.points, second.points, *candidates)
-            cameras = pair.camera0, pair.camera1
-            scale = first.working_scale, second.working_scale
-            settings = {"threshold_px": working_pixel(*cameras, *scale), "working_scale": scale}
-            yield pose_case(name, graph, cameras, pair.R, pair.t, settings)
+            yield image_case(name, pair, graph, first, second)
+
+
+def fused_poses(data: Path) -> Iterator[Case]:
+    """Every third pair of images with the candidates of all sources of the preset "fused"."""
+    matcher = manymatch.Matcher("fused", threads=1)
+    for name in protocol.posed_sets(data / "posed_pairs"):
+        folder = data / "posed_pairs" / name
+        longest = (None, 0 if name == protocol.THERMAL else None)
+        for pair in read_pairs(folder / "pairs.txt", folder)[::3]:
+            first, second = matcher.extract([pair.path0, pair.path1], longest=longest)
+            graph = matcher.candidates(first, second)[0].graph
+            yield image_case(name, pair, graph, first[0], second[0])
+
+
+def image_case(name: str, pair: Any, graph: Any, first: Any, second: Any) -> Case:
+    """Make the case of two images by their features, which know the size they were found at."""
+    cameras = pair.camera0, pair.camera1
+    scale = first.working_scale, second.working_scale
+    settings = {"threshold_px": working_pixel(*cameras, *scale), "working_scale": scale}
+    return pose_case(name, graph, cameras, pair.R, pair.t, settings)
 
 
 def made_poses(data: Path) -> Iterator[Case]:
@@ -345,7 +362,7 @@ def exchanged(graph: AssociationGraph, rng: np.random.Generator) -> AssociationG
     """Return the same graph with the points of side 1 at each other's places."""
     order = rng.permutation(len(graph.points1))
     return manymatch.AssociationGraph(
-        graph.points0, graph.points1[order], graph.edges, graph.similarity, graph.rank
+        graph.points0, graph.points1[order], graph.edges, **graph.of_edges()
     )
 
 
@@ -689,7 +706,7 @@ def main() -> None:
             cases = list(CASES[problem](data))
             tables.append(prior_table(cases))
             if problem == "relative":
-                cases += [*large_poses(data), *made_poses(data)]
+                cases += [*large_poses(data), *fused_poses(data), *made_poses(data)]
                 cases += [] if given.pairs is None else all_pairs(given.pairs)
             rows += rows_of(cases)
             save(given.out / "rows.npz", rows)

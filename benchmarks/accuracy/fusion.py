@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 SOURCES = ("sift", "superpoint", "effnet")
-# Sets on which trust was tuned; the others were in view too (docs/fusion.md).
+# Sets on which trust was tuned; the others were in view too (benchmarks/results/fusion.md).
 TUNED = ("metu_vistir_pseudo", "middlebury_temple", "tum_fr3_office")
 ONE_GRAPH, NO_TRUST, STACKED = "stacked, as one graph", "stacked, without trust", "stacked"
 

@@ -19,11 +19,7 @@ import numpy as np
 import manymatch
 from manymatch.geometry.pose import pose_auc, pose_error_deg
 from manymatch_lab.datasets.synthetic import CONFIGS, make_scenes
-from manymatch_lab.evaluate.statistics import (
-    Interval,
-    bootstrap_interval,
-    paired_bootstrap_interval,
-)
+from manymatch_lab.evaluate.statistics import Interval, bootstrap_interval
 
 METHODS = ("cm", "hcm", "mcm", "hcm-mcm")
 STEPS = (("hcm", "cm"), ("mcm", "hcm"), ("hcm-mcm", "mcm"), ("hcm-mcm", "cm"))
@@ -62,13 +58,16 @@ def summarise(
     def statistic(threshold: float) -> Any:
         return lambda values: mean_auc(values, threshold)
 
+    def difference(threshold: float) -> Any:
+        return lambda both: mean_auc(both[:, 0], threshold) - mean_auc(both[:, 1], threshold)
+
     auc = {
         method: [bootstrap_interval(errors[method], statistic(tau)) for tau in THRESHOLDS_DEG]
         for method in METHODS
     }
     steps = {
         f"{a} - {b}": [
-            paired_bootstrap_interval(errors[a], errors[b], statistic(tau))
+            bootstrap_interval(np.stack([errors[a], errors[b]], axis=1), difference(tau))
             for tau in THRESHOLDS_DEG
         ]
         for a, b in STEPS

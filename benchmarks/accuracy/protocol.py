@@ -13,6 +13,7 @@ import numpy as np
 from rich.progress import Progress
 
 import manymatch
+from manymatch_lab.evaluate.inputs import open_graphs
 from manymatch_lab.evaluate.run import run_set
 from manymatch_lab.evaluate.statistics import auc_by_seed
 from manymatch_lab.evaluate.tables import Table
@@ -21,10 +22,14 @@ from tests.support.data_folder import data_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from manymatch import MatcherConfig
+    from manymatch._validate import FloatArray
     from manymatch.batch.parts import RunProgress
     from manymatch_lab.evaluate.inputs import GraphReader
     from manymatch_lab.evaluate.run import RunConfig, RunResult
 
+# Its thermal frames are small and stay as they are.
+THERMAL = "metu_vistir_pseudo"
 OPTIONS = manymatch.Options(threshold_px=1.0, min_iterations=1_000, max_iterations=20_000)
 
 
@@ -43,6 +48,43 @@ def reference_data(part: str) -> Path | None:
         return data / part
     sys.stdout.write(f"{part}: not here, set MANYMATCH_DATA to the folder that has it\n")
     return None
+
+
+def posed_sets(folder: Path, wanted: Sequence[str] | None = None) -> list[str]:
+    """Return the names of all sets of posed pairs in a folder, or of those that are wanted."""
+    present = sorted(path.name for path in folder.iterdir() if (path / "pairs.txt").is_file())
+    return [name for name in present if name in (wanted or present)]
+
+
+def open_sets(
+    folder: Path, sets: Sequence[str], config: MatcherConfig, cache: Path
+) -> list[GraphReader]:
+    """Open sets of posed pairs with the features of a configuration, which are kept in `cache`."""
+    return [
+        reader
+        for name in sets
+        for reader in open_graphs(
+            [str(folder / name)],
+            [config],
+            cache=cache,
+            longest=(None, 0 if name == THERMAL else None),
+        )
+    ]
+
+
+def left_out(errors: Mapping[str, Sequence[FloatArray]], sets: Sequence[str]) -> Table:
+    """Let all other sets choose among systems by their mean AUC, and judge the choice on each set.
+
+    `errors` (seeds, pairs) in degrees are by system and set.
+    """
+    scores = {name: np.array([auc_by_seed(e).mean(0) for e in own]) for name, own in errors.items()}
+    first, lines = next(iter(scores)), []
+    for place, name in enumerate(sets):
+        chosen = max(scores, key=lambda system: np.delete(scores[system], place, 0).mean())
+        pair = (scores[system][place] for system in (chosen, first))
+        lines.append([name, chosen, *(" / ".join(f"{v:.1f}" for v in auc) for auc in pair)])
+    header = ["left out", "chosen by the other sets", "AUC@5/10/20 there", f"{first} there"]
+    return Table("One set left out", header, lines, [])
 
 
 def run(

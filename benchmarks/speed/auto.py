@@ -8,11 +8,18 @@ and runs the filter itself. The two take turns; of every pair the least time of 
 Ratios are those of total time. Accuracy stands beside them. Writes ``auto.json`` and ``auto.md``.
 With ``--parts`` instead: "auto" without each of its parts against "auto", four pairs a set;
 prints only.
+
+    python benchmarks/speed/auto.py --solution NAME [--seeds 2] [--pairs 100] [--than NAME]
+
+Time to solution: CPU milliseconds of "auto" on all candidates, and of `assess`, over those of
+PoseLib on the candidates of rank one, each with its defaults, on one thread; and the AUC of both.
+Writes ``solution_NAME.json``. ``--than`` adds the differences from such a file of another version.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -29,13 +36,18 @@ from benchmarks.speed import report
 from manymatch import pose_auc, pose_error_deg
 from manymatch.associate.candidates import Association
 from manymatch.options import AUTO_PARTS
+from manymatch_lab.evaluate.estimators import estimate_with_poselib
 from manymatch_lab.evaluate.inputs import open_graphs
+from manymatch_lab.evaluate.statistics import macro_difference, macro_spread
 from tests.support.data_folder import data_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from manymatch_lab.evaluate.posed_graph import PosedGraph
 
 METHODS = ("hcm-mcm", "auto")
+REPRESENTATIONS = ("effnet", "superpoint", "sift", "sam2")
 
 
 def seen(method: str, posed: PosedGraph) -> manymatch.AssociationGraph:
@@ -121,6 +133,106 @@ def part_cells(rows: dict[str, list[tuple[float, int, int]]]) -> list[list[str]]
     ]
 
 
+def cpu(call: Callable[[], Any], repeats: int) -> tuple[float, Any]:
+    """CPU seconds, the least of some runs, and what the call returns."""
+    least, found = float("inf"), None
+    for _ in range(repeats):
+        start = time.process_time()
+        found = call()
+        least = min(least, time.process_time() - start)
+    return least, found
+
+
+def solution(
+    folders: list[Path], pairs: int, seeds: int, repeats: int
+) -> dict[str, dict[str, Any]]:
+    """By set: CPU seconds of every pair, and errors (seeds, pairs)."""
+    found: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        (source,) = open_graphs([str(folder)])
+        chosen = np.unique(np.linspace(0, len(source) - 1, min(pairs, len(source))).astype(int))
+        seconds: dict[str, list[float]] = {"PoseLib": [], "auto": [], "assess": []}
+        errors: dict[str, list[list[float]]] = {"PoseLib": [], "auto": []}
+        iterations = []
+        for seed in range(seeds):
+            rows: dict[str, list[float]] = {"PoseLib": [], "auto": []}
+            for index in chosen:
+                posed = source[int(index)]
+                cameras, options = (posed.camera0, posed.camera1), manymatch.Options(seed=seed)
+                first, all_edges = posed.graph.up_to_rank(1), posed.graph
+                calls = {
+                    "PoseLib": lambda g=first, c=cameras, o=options: estimate_with_poselib(
+                        g, *c, o
+                    ),
+                    "auto": lambda g=all_edges, c=cameras, o=options: (
+                        manymatch.estimate_relative_pose(g, *c, options=o, threads=1)
+                    ),
+                }
+                for name, call in calls.items():
+                    taken, result = cpu(call, repeats)
+                    seconds[name].append(taken)
+                    pose = result.pose
+                    rows[name].append(pose_error_deg(pose, posed.R, posed.t) if pose else 180.0)
+                seconds["assess"].append(cpu(lambda e=result: manymatch.assess(e), 1)[0])
+                iterations.append(result.iterations)
+            for name, of_seed in rows.items():
+                errors[name].append(of_seed)
+        found[f"{folder.parent.name}/{folder.name}"] = {
+            "seconds": seconds,
+            "errors": errors,
+            "iterations": iterations,
+        }
+    return found
+
+
+def solution_cells(
+    name: str, runs: list[dict[str, Any]], before: list[dict[str, Any]] | None
+) -> list[str]:
+    """One row of the table of times to solution."""
+    total = {key: sum(sum(run["seconds"][key]) for run in runs) for key in runs[0]["seconds"]}
+    count = sum(len(run["iterations"]) for run in runs)
+    iterations = sum(sum(run["iterations"]) for run in runs) / count
+    row = [name, str(count), *(f"{1e3 * total[key] / count:.1f}" for key in total)]
+    row += [f"{iterations:,.0f}", f"{total['auto'] / total['PoseLib']:.3f}"]
+    row.append(f"{(total['auto'] + total['assess']) / total['PoseLib']:.3f}")
+    errors = {key: [run["errors"][key] for run in runs] for key in ("PoseLib", "auto")}
+    row += [" / ".join(f"{v:.1f}" for v in macro_spread(errors[k]).mean) for k in errors]
+    if before:
+        spent = sum(sum(run["seconds"]["auto"]) for run in before)
+        row.append(f"{total['auto'] / spent:.2f}")
+        change = macro_difference(errors["auto"], [run["errors"]["auto"] for run in before])
+        row.append(
+            " / ".join(
+                f"{mean:+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
+                for mean, interval in zip(change.mean, change.interval, strict=True)
+            )
+        )
+    return row
+
+
+def report_solution(console: Console, folders: list[Path], arguments: argparse.Namespace) -> None:
+    """Measure times to solution, show them, and write them down."""
+    path = arguments.out / f"solution_{arguments.solution}.json"
+    runs = solution(folders, arguments.pairs, arguments.seeds, arguments.repeats)
+    report.write_json(path, {"runs": runs})
+    before = {}
+    if arguments.than:
+        known = arguments.out / f"solution_{arguments.than}.json"
+        before = json.loads(known.read_text())["runs"]
+    header = ["set", "runs", "PoseLib ms", "auto ms", "assess ms", "iterations", "ratio"]
+    header += ["with assess", "AUC@5/10/20 PoseLib", "auto"]
+    header += ["time / before", "AUC − before, 95 %"] if before else []
+    groups = {name: [name] for name in runs}
+    for representation in dict.fromkeys(name.split("/")[0] for name in runs):
+        of = [name for name in runs if name.startswith(f"{representation}/")]
+        groups[f"{representation}, all"] = of
+    rows = [
+        solution_cells(title, [runs[n] for n in names], [before[n] for n in names if n in before])
+        for title, names in groups.items()
+    ]
+    report.show(console, "Time to solution, one thread", header, rows)
+
+
 def cells(name: str, runs: list[dict[str, Any]]) -> list[str]:
     """One row of the table: totals over the pairs of some sets."""
     total, iterations, auc = {}, {}, {}
@@ -145,6 +257,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=15, help="pairs of each set")
     parser.add_argument("--repeats", type=int, default=3, help="runs of which the least counts")
     parser.add_argument("--parts", action="store_true", help="time auto without each part")
+    parser.add_argument("--solution", metavar="NAME", help="time to solution against PoseLib")
+    parser.add_argument("--than", metavar="NAME", help="compare with this earlier run of it")
+    parser.add_argument("--only", nargs="+", default=REPRESENTATIONS, choices=REPRESENTATIONS)
+    parser.add_argument("--seeds", type=int, default=2, help="repetitions of --solution")
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder of results")
     arguments = parser.parse_args()
     console = Console()
@@ -155,9 +271,12 @@ def main() -> None:
     options = manymatch.Options(max_iterations=arguments.iterations, threads=1)
     folders = [
         folder
-        for representation in ("effnet", "superpoint", "sift", "sam2")
+        for representation in arguments.only
         for folder in sorted((data / "graphs" / representation).iterdir())
     ]
+    if arguments.solution:
+        report_solution(console, folders, arguments)
+        return
     if arguments.parts:
         parts = part_cells(measure_parts(folders, arguments.repeats, options))
         header = ["method", "ms", "ratio", "iterations", "refinements"]

@@ -5,8 +5,9 @@
 
 Every run is a process of its own, as a user starts it: importing, loading the networks, the images,
 their features, association, estimation, and every file that is written. Wall and CPU time (user and
-system, all threads) are counted for each phase without those inside it, and the minimum of several
-runs counts, which other work on the machine disturbs least. With ``--against`` the sources of other
+system, of its threads in Python) are counted for each phase without those inside it, for the total
+of all threads, and the minimum of several runs counts, which other work on the machine disturbs
+least. With ``--against`` the sources of other
 checkouts, whose core is compiled, are measured too, in turn with these. Writes ``match.json`` and
 ``match.md``.
 
@@ -27,6 +28,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -55,25 +57,31 @@ Times = dict[str, tuple[float, float]]
 
 
 class Clock:
-    """Wall and CPU seconds by phase; what a phase contains is not counted twice."""
+    """Wall and CPU seconds by phase; what a phase contains is not counted twice.
+
+    Every thread has a stack of phases and a processor time of its own. Times of threads are added
+    up, also where they ran at the same time.
+    """
 
     def __init__(self) -> None:
         self.times: Times = {}
-        self._inside: list[list[float]] = [[0.0, 0.0]]
+        self._own, self._lock = threading.local(), threading.Lock()
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Any:
-        start = time.perf_counter(), time.process_time()
-        self._inside.append([0.0, 0.0])
+        start = time.perf_counter(), time.thread_time()
+        inside = vars(self._own).setdefault("inside", [[0.0, 0.0]])
+        inside.append([0.0, 0.0])
         try:
             yield
         finally:
-            spent = [time.perf_counter() - start[0], time.process_time() - start[1]]
-            inner = self._inside.pop()
-            before = self.times.get(name, (0.0, 0.0))
-            self.times[name] = (before[0] + spent[0] - inner[0], before[1] + spent[1] - inner[1])
+            spent = [time.perf_counter() - start[0], time.thread_time() - start[1]]
+            inner = inside.pop()
+            with self._lock:
+                old = self.times.get(name, (0.0, 0.0))
+                self.times[name] = (old[0] + spent[0] - inner[0], old[1] + spent[1] - inner[1])
             for i in (0, 1):
-                self._inside[-1][i] += spent[i]
+                inside[-1][i] += spent[i]
 
     def watch(self, owner: Any, name: str, phase: str) -> None:
         """Count the calls of a function or method as a phase."""
@@ -118,7 +126,7 @@ def measure(image0: str, image1: str, preset: str, cache: str, out: str) -> Time
         result = matcher.match(image0, image1)
         with clock.phase("other files"):
             result.save(out)
-    return clock.times
+    return clock.times | {"total": (0.0, time.process_time())}
 
 
 def measure_warm(image0: str, image1: str, preset: str, repeats: str) -> dict[str, float]:
@@ -155,10 +163,7 @@ def run(checkout: Path, arguments: list[str]) -> Times:
     start = time.perf_counter()
     answer = answer_of(checkout, "--worker", *arguments)
     times: Times = {k: (v[0], v[1]) for k, v in answer.items()}
-    # What is left of the process's life is its start and its end.
-    known = sum(wall for wall, _ in times.values())
-    times["start Python"] = (time.perf_counter() - start - known, times["start Python"][1])
-    return times | {"total": tuple(map(sum, zip(*times.values(), strict=True)))}
+    return times | {"total": (time.perf_counter() - start, times["total"][1])}
 
 
 def table(best: dict[str, Times]) -> str:
