@@ -234,15 +234,8 @@ void run_neighbours(Bytes bytes) {
       rows[side].push_back(static_cast<float>(std::sin(angle / 16 * 0.4)));
     }
   }
-  NeighbourSearch search({rows[0].data(), valid[0], n0, dimension},
-                         {rows[1].data(), valid[1], n1, dimension}, k, k, threads);
-  std::vector<float> tile(n0 * n1);
-  for (std::size_t i = 0; i < n0; ++i) {
-    for (std::size_t j = 0; j < n1; ++j) {
-      tile[i * n1 + j] = rows[0][2 * i] * rows[1][2 * j] + rows[0][2 * i + 1] * rows[1][2 * j + 1];
-    }
-  }
-  search.scan(tile.data(), n0, n1, 0, 0);
+  NeighbourSearch search({rows[0].data(), valid[0], n0, dimension, {}, n0},
+                         {rows[1].data(), valid[1], n1, dimension, {}, n1}, k, k, threads);
   const RankedEdges found = search.edges(op, 1000);
   std::set<std::pair<int64_t, int64_t>> seen;
   for (std::size_t e = 0; e < found.rank.size(); ++e) {

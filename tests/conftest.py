@@ -13,6 +13,9 @@ settings.register_profile(
 )
 settings.load_profile("manymatch")
 
+# Tests that import ONNX Runtime themselves must not report to its makers either.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 # A shell ignores Ctrl-C in what it starts in the background, and so would all that is tested here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -78,7 +78,7 @@ def test_operations_of_an_instruction(line, count):
 def test_a_phase_of_match_is_counted_without_those_inside_it(monkeypatch):
     wall, cpu = iter(range(0, 100, 10)), iter(range(10))
     monkeypatch.setattr(match.time, "perf_counter", lambda: next(wall))
-    monkeypatch.setattr(match.time, "process_time", lambda: next(cpu))
+    monkeypatch.setattr(match.time, "thread_time", lambda: next(cpu))
     clock = match.Clock()
     with clock.phase("all"):
         with clock.phase("part"):

@@ -14,7 +14,7 @@ LAB = ROOT / "lab" / "src" / "manymatch_lab"
 
 CORE = ("_core", "_validate", "options", "graph", "geometry", "associate", "estimate", "compat")
 # Each imports only from those before it.
-PIPELINE = ("io", "features", "viz", "matcher", "batch", "reconstruct", "cli")
+PIPELINE = ("io", "features", "viz", "matcher", "batch", "reconstruct", "app", "cli", "__main__")
 ORDER = (*CORE, *PIPELINE)
 OF_THE_CORE = {"manymatch", "numpy", *sys.stdlib_module_names}
 NO_CORE = {"fcntl", "io", "os.path", "pathlib", "shutil", "socket", "subprocess", "tempfile"}

@@ -16,7 +16,8 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 def test_every_group_of_the_makefile_is_locked():
     called = set(re.findall(r"\(call locked,(\w+)\)|tools/lock\.py (\w+) >", MAKEFILE))
-    stamps = set(re.findall(r"\$\(VENV\)/\.(\w+)", MAKEFILE)) - {"made", "imports", "package"}
+    made = {"made", "imports", "package", "torch"}  # more than a group each
+    stamps = set(re.findall(r"\$\(VENV\)/\.(\w+)", MAKEFILE)) - made
     named = {name for pair in called for name in pair if name} | stamps
     assert {
         "package",

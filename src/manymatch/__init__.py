@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from manymatch.reconstruct.reconstruct import reconstruct
     from manymatch.reconstruct.reconstruction import Reconstruction
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "AbsolutePose",

@@ -96,7 +96,7 @@ AUTO_PARTS: dict[str, str] = {
     "filter": "An edge that GMS does not keep gets a lower prior instead of being removed.",
     "ranks": "An edge gets a lower prior the higher its rank.",
     "mixture": "Most samples are drawn from the edges with the highest priors.",
-    "stopping": "The search ends by the chance that this sampler draws inliers only.",
+    "stopping": "The search ends by the chance of inliers only, or once a model was found often.",
     "narrow": "The search sees the 384 edges with the highest priors, the selection all 2048.",
     "distinct": "Seeds that share their inliers with a refined pose are not refined again.",
     "weights": "The heaviest matching selects the pose, not the largest.",
@@ -246,6 +246,8 @@ class Options:
         If only `max_iterations` is given and it is below the default minimum, the minimum is
         lowered to it.
         """
+        if not changes:
+            return self
         most = changes.get("max_iterations")
         chosen = "min_iterations" in changes or self.min_iterations != Options.min_iterations
         if not chosen and isinstance(most, int) and 0 < most < self.min_iterations:
@@ -325,11 +327,10 @@ def _auto_parts(names: object) -> tuple[str, ...]:
 def core_options(options: Options) -> _core.Options:
     """Convert for the core; the threshold and the threads are passed beside them."""
     core = _core.Options()
-    for name, value in options.to_dict().items():
-        if name == "disable":
-            core.disable = sum(1 << list(AUTO_PARTS).index(part) for part in options.disable)
-        elif name not in ("threshold_px", "threads"):
-            setattr(core, name, value)
+    core.disable = sum(1 << list(AUTO_PARTS).index(part) for part in options.disable)
+    for field in dataclasses.fields(options):
+        if field.name not in ("disable", "threshold_px", "threads"):
+            setattr(core, field.name, getattr(options, field.name))
     core.automatic_threshold = options.threshold_px == AUTO
     return core
 

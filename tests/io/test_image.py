@@ -138,6 +138,9 @@ def test_deep_files_of_floats_and_integers(tmp_path):
     path = tmp_path / "a.tiff"
     Image.fromarray(values.astype(np.float32)).save(path)
     assert np.array_equal(load_image(path)[:, :, 0], expected)
+    for nothing in (np.nan, np.inf):
+        Image.fromarray(np.full((8, 8), nothing, np.float32)).save(path)
+        assert not load_image(path).any()
     Image.fromarray(np.arange(64, dtype=np.int32).reshape(8, 8) * 1000).save(path)
     assert load_image(path).max() == 255
 

@@ -189,6 +189,30 @@ class Browser:
             self.page("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, buttons=1)
         self.page("Input.dispatchMouseEvent", type="mouseReleased", x=end[0], y=end[1], **left)
 
+    def drop(self, selector, path):
+        """Drop a file of this machine on an element."""
+        middle = "r => [r.left + r.width / 2, r.top + r.height / 2]"
+        x, y = self.evaluate(
+            "(e => { e.scrollIntoView({block: 'center'}); return e.getBoundingClientRect(); })"
+            f"(document.querySelector({json.dumps(selector)}))".join([f"({middle})(", ")"])
+        )
+        data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self.page("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+
+    def choose_file(self, selector, *paths):
+        """Give files of this machine to a field for files."""
+        root = self.page("DOM.getDocument")["root"]["nodeId"]
+        node = self.page("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.page("DOM.setFileInputFiles", nodeId=node, files=[str(path) for path in paths])
+
+    def download_to(self, folder):
+        """Save what pages let the user download into a folder."""
+        self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
+    def type_text(self, text):
+        self.page("Input.insertText", text=text)
+
     def wheel(self, x, y, delta):
         """Turn the wheel at a place of the window; a negative delta is away from the user."""
         self.page("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=delta)
@@ -205,7 +229,9 @@ class Browser:
     def press(self, key, *, shift=False):
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38}
         codes |= {"ArrowRight": 39, "ArrowDown": 40, "+": 187, "-": 189, "0": 48, "p": 80, " ": 32}
-        for kind in ("rawKeyDown", "keyUp"):
+        # A button is pressed by the character that these two keys type.
+        typed = {"Enter": "\r", " ": " "}.get(key)
+        for kind in ("rawKeyDown" if typed is None else "keyDown", "keyUp"):
             self.page(
                 "Input.dispatchKeyEvent",
                 type=kind,
@@ -213,6 +239,7 @@ class Browser:
                 code=key,
                 modifiers=8 if shift else 0,
                 windowsVirtualKeyCode=codes[key],
+                **({"text": typed} if typed and kind == "keyDown" else {}),
             )
 
 

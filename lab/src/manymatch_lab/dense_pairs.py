@@ -144,7 +144,7 @@ class PatchExtractor:
         self.resize = checked_choice(how.resize, "resize", RULES)
         self.precision = checked_choice(how.precision, "precision", PRECISIONS)
         self.norm, self.probe = how.norm, how.probe
-        self.other_weights = other_weights(choice.name, how.weights)
+        self._weights = choice.name, how.weights
         #: Limits of layers and ranks that were met, each sentence once.
         self.notes: dict[str, None] = {}
         self._bases: dict[Any, dict[int, PositionalBasis]] = {}
@@ -164,6 +164,11 @@ class PatchExtractor:
             "device": module_device(self.backbone.module).type,
             "versions": library_versions(),
         }
+
+    @property
+    def other_weights(self) -> list[str]:
+        """The file of the weights, if it matters that it is not the one of the paper's code."""
+        return other_weights(*self._weights)
 
     def differences(self) -> list[str]:
         """Say in which points one layer and rank differ from the paper's."""
@@ -214,12 +219,18 @@ class PatchExtractor:
             self.notes.update(dict.fromkeys(shortfall(basis.rank, rank)))
         return result
 
-    def maps(self, image: NDArray[np.uint8], longest: int | None = None) -> dict[int, FeatureMap]:
-        """Compute the maps of an image by layer, at another working size if one is given."""
-        edge = self.longest if longest is None else longest
-        resize = Resize(edge or None, rule=self.resize)
-        if self.backbone.resize.patches is not None:
-            resize = self.backbone.resize
+    def maps(
+        self, image: NDArray[np.uint8], longest: int | None = None, resize: Resize | None = None
+    ) -> dict[int, FeatureMap]:
+        """Compute the maps of an image by layer, at another working size if one is given.
+
+        `resize` replaces the whole rule, also of a backbone with a budget of patches.
+        """
+        if resize is None:
+            edge = self.longest if longest is None else longest
+            resize = Resize(edge or None, rule=self.resize)
+            if self.backbone.resize.patches is not None:
+                resize = self.backbone.resize
         (maps,) = dense_maps(
             [image],
             self.backbone,

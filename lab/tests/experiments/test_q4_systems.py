@@ -261,7 +261,7 @@ def test_lightglue_has_its_published_defaults(monkeypatch):
     monkeypatch.setattr(
         "kornia.feature.LightGlue", lambda *_, **given: network.update(given) or "network"
     )
-    monkeypatch.setattr("manymatch.features.matchers.lightglue.fill", lambda module, *_: module)
+    monkeypatch.setattr("manymatch_lab.systems.adaptive_lightglue.fill", lambda module, *_: module)
     matcher = load_system("superpoint-lightglue").matcher
     assert matcher.build("file", matcher.model) == "network"
     assert (network["depth_confidence"], network["width_confidence"]) == (0.95, 0.99)

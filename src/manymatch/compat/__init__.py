@@ -2,7 +2,8 @@
 
 ``from manymatch.compat import cv2`` in place of ``import cv2`` is the whole switch: functions that
 estimate one of our problems are ours, everything else is the original's. All take ``edges=``, and
-without it lists in which a point occurs several times as graphs of candidates; see docs/compat.md.
+without it lists in which a point occurs several times as graphs of candidates; see
+docs/guides/switch.md.
 """
 
 from __future__ import annotations

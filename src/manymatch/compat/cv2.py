@@ -1,6 +1,6 @@
 """OpenCV's robust estimators: ``from manymatch.compat import cv2``.
 
-Arguments, shapes and types are those of OpenCV. What differs is listed in docs/compat.md.
+Arguments, shapes and types are those of OpenCV. What differs is listed in docs/guides/switch.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PoseLib's robust estimators: ``from manymatch.compat import poselib``.
 
 Arguments and results are those of PoseLib 2.0.5, ``(model, info)``; the single nested ``opt`` of
-PoseLib 3.0 is taken as well. What differs is listed in docs/compat.md.
+PoseLib 3.0 is taken as well. What differs is listed in docs/guides/switch.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arguments and results are those of pycolmap 4: a dict with the model, ``num_inliers`` and
 ``inlier_mask``, or None where nothing was found. Points and cameras follow COLMAP's pixel
-convention, as for the original. What differs is listed in docs/compat.md.
+convention, as for the original. What differs is listed in docs/guides/switch.md.
 """
 
 from __future__ import annotations

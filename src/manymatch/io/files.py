@@ -332,6 +332,12 @@ def remove_abandoned(folder: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def _name(error: OSError, temporary: Path, written: Path) -> None:
+    """Have an error name what was to be written: that of a full disk names nothing."""
+    if error.errno is not None:
+        error.filename = str(error.filename or written).replace(str(temporary), str(written))
+
+
 @contextlib.contextmanager
 def whole_file(path: object) -> Iterator[Path]:
     """Give a temporary name to write to; the file becomes `path` when the block ends well."""
@@ -350,6 +356,9 @@ def whole_file(path: object) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(target)
+    except OSError as error:
+        _name(error, temporary, target)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -381,6 +390,9 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
             else:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 source.replace(target)
+    except OSError as error:
+        _name(error, place, folder)
+        raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

@@ -119,9 +119,12 @@ def open_image(path: PathLike, name: str = "path", want: str = "an image file") 
         with opened as file:
             if files.file_size(file) == 0:
                 raise _ReadError("it is empty")
-            pillow = require_pillow()
-            pillow.init()
-            _allow_heic(file.read(_MAGIC_BYTES))
+            pillow, start = require_pillow(), file.read(_MAGIC_BYTES)
+            # The usual formats come first; all forty take longer to import than to decode one.
+            pillow.preinit()
+            if not start.startswith((b"\xff\xd8\xff", b"\x89PNG")):
+                pillow.init()
+            _allow_heic(start)
             file.seek(0)
             # EPS is a program, which another program would run.
             formats = [known for known in pillow.OPEN if known != "EPS"]
@@ -316,9 +319,9 @@ def _eight_bit(
     low, high = 0.0, 1.0
     if stretch or rows(slice(0, 1)).dtype.kind == "f":
         parts = (part[np.isfinite(part)] if stretch else part for part in map(rows, bands))
-        ranges = np.array([(part.min(), part.max()) for part in parts if part.size], np.float64)
-        low = float(ranges.min(initial=math.inf))
-        high = float(ranges.max(initial=-math.inf))
+        ranges = [(float(part.min()), float(part.max())) for part in parts if part.size]
+        # An image without a finite value is a constant frame.
+        low, high = float(np.min(ranges or 0.0)), float(np.max(ranges or 0.0))
         # NaN fails the comparison as well.
         if not stretch and not (low >= 0.0 and high <= 1.0):
             raise ValueError(

@@ -358,7 +358,7 @@ class PairWriter(abc.ABC):
 def image_name(name: object, argument: str) -> str:
     """Check the name of an image: a relative path with "/", which stays below its folder."""
     if not isinstance(name, str) or not name or "\0" in name or "\n" in name:
-        raise refusal(argument, "the name of an image", name)
+        raise refusal(argument, "the name of an image, without line breaks", name)
     if not name.isprintable() and name.encode("utf-8", "replace").decode() != name:
         raise ValueError(f"{argument} must be a name that is text, got {name!r}")
     if any(part in {"", ".", ".."} for part in name.split("/")):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
-from collections.abc import Sequence
+import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from numpy.typing import NDArray
 
 from manymatch.io.files import read_bytes, read_npz, reading, unreadable
 from manymatch.io.image import open_image
-from manymatch_lab.checks import FloatArray, float_array
+from manymatch.io.pairs import Pair
+from manymatch_lab.checks import FloatArray, float_array, integer
 from manymatch_lab.datasets.dataset import spread
 from manymatch_lab.datasets.unpickle import unpickle
 from manymatch_lab.numbers import paper_numbers
@@ -101,6 +104,51 @@ def read_index(path: object, want: str, names: Sequence[str]) -> dict[str, Any]:
         if lacks is not None:
             raise ValueError(f"it lacks the entry {lacks!r}")
         return {name: found[name] for name in names}
+
+
+def indexed_pairs(
+    path: Path,
+    want: str,
+    names: Sequence[str],
+    pair_of: Callable[[dict[str, Any], Any, int], Pair],
+) -> list[Pair]:
+    """Read the pairs of an index: ``pair_infos`` and, by image, the entries `names`.
+
+    `pair_of` makes the pair of the index, an entry of ``pair_infos`` and its number from 1; an
+    error of it, as of looking into values of unexpected types, names the file and the pair.
+    """
+    info = read_index(path, want, ("image_paths", "poses", "pair_infos", *names))
+    with reading(path, want, TypeError):
+        rows = list(info["pair_infos"])
+    pairs = []
+    for number, row in enumerate(rows, 1):
+        try:
+            pairs.append(pair_of(info, row, number))
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
+            raise unreadable(path, want, f"pair {number}: {error}") from error
+    return pairs
+
+
+def indexed_ends(info: dict[str, Any], ends: Any) -> tuple[int, int, FloatArray, FloatArray]:
+    """Check the two images of a pair of an index, and return them with its R and t."""
+    first, second = (integer(k, "an index", 0, len(info["image_paths"]) - 1) for k in ends)
+    return first, second, *relative_pose(info["poses"][first], info["poses"][second], "a pose")
+
+
+def read_csv(path: Path, want: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Read the header of a CSV file, and its rows with their lines; all have one length."""
+    with reading(path, want, UnicodeDecodeError, csv.Error):
+        text = read_bytes(path, want).decode("utf-8-sig")
+        lines = enumerate(csv.reader(io.StringIO(text, newline=""), strict=True), 1)
+        rows = [(line, [field.strip() for field in row]) for line, row in lines if row]
+    if not rows:
+        raise unreadable(path, want, "it is empty")
+    header = rows[0][1]
+    for line, row in rows:
+        if len(row) != len(header):
+            reason = f"line {line}: it must have {len(header)} columns, got {len(row)}"
+            raise unreadable(path, want, reason)
+    return header, rows[1:]
 
 
 def _objects(content: bytes) -> NDArray[Any]:

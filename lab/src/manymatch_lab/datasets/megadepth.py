@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from manymatch.geometry.camera import as_camera
-from manymatch.io.files import reading, unreadable
+from manymatch.io.files import unreadable
 from manymatch.io.pairs import Pair, read_pairs
-from manymatch_lab.checks import count, integer
+from manymatch_lab.checks import count
 from manymatch_lab.datasets import loading
 from manymatch_lab.datasets.dataset import Dataset, published
 
@@ -25,8 +25,6 @@ _SCENE_INFO = tuple(
     )
 )
 _WANT = "one of LoFTR's files of MegaDepth-1500"
-# Errors of looking into values of unexpected types.
-_MALFORMED = (ValueError, TypeError, LookupError, OverflowError)
 
 
 def load(root: object = None) -> Dataset:
@@ -75,25 +73,17 @@ def _pairs_of(path: Path, first_index: int) -> list[Pair]:
 
     The paths of the pairs are that of the file until the folder of the images is known.
     """
-    names = ("image_paths", "intrinsics", "poses", "pair_infos")
-    info = loading.read_index(path, _WANT, names)
     scene = path.name.partition("_")[0]
-    pairs: list[Pair] = []
-    with reading(path, _WANT, TypeError):
-        count, rows = len(info["image_paths"]), list(info["pair_infos"])
-    for number, row in enumerate(rows, 1):
-        try:
-            (first, second), overlap = row[0], float(row[1])
-            i, j = (integer(k, "an index", 0, count - 1) for k in (first, second))
-            name0, name1 = (info["image_paths"][k] for k in (i, j))
-            R, t = loading.relative_pose(info["poses"][i], info["poses"][j], "a pose")
-            camera0, camera1 = (as_camera(info["intrinsics"][k], "K") for k in (i, j))
-            extra = {"seed_index": first_index + number - 1, "overlap": overlap}
-            pair = Pair(name0, name1, path, path, camera0, camera1, R, t, scene=scene, extra=extra)
-        except _MALFORMED as error:
-            raise unreadable(path, _WANT, f"pair {number}: {error}") from error
-        pairs.append(pair)
-    return pairs
+
+    def pair_of(info: dict[str, Any], row: Any, number: int) -> Pair:
+        ends, overlap = row[0], float(row[1])
+        i, j, R, t = loading.indexed_ends(info, ends)
+        name0, name1 = (info["image_paths"][k] for k in (i, j))
+        camera0, camera1 = (as_camera(info["intrinsics"][k], "K") for k in (i, j))
+        extra = {"seed_index": first_index + number - 1, "overlap": overlap}
+        return Pair(name0, name1, path, path, camera0, camera1, R, t, scene=scene, extra=extra)
+
+    return loading.indexed_pairs(path, _WANT, ["intrinsics"], pair_of)
 
 
 (INFO,) = published("megadepth", load)

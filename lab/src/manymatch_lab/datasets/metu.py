@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from manymatch.geometry.camera import Camera, as_camera
-from manymatch.io.files import reading, unreadable
 from manymatch.io.pairs import Pair
-from manymatch_lab.checks import count, float_array, integer
+from manymatch_lab.checks import count, float_array
 from manymatch_lab.datasets.dataset import Dataset, published
-from manymatch_lab.datasets.loading import read_index, relative_pose
+from manymatch_lab.datasets.loading import indexed_ends, indexed_pairs
 
 _WEATHER = {"metu-cc": "cloudy_cloudy", "metu-cs": "cloudy_sunny"}
 _WANT = "a scene index of METU-VisTIR"
@@ -30,7 +29,7 @@ def load(name: str, root: object = None) -> Dataset:
     }
     pairs: list[Pair] = []
     for scene, path in sorted(scenes.items()):
-        _read_scene(path, folder, f"scene_{scene}", pairs)
+        pairs += _read_scene(path, folder, f"scene_{scene}", len(pairs))
     note = (
         f"{count(len(pairs), 'pair')} of {count(len(scenes), 'scene')}; thermal frames keep their "
         "own size"
@@ -39,30 +38,21 @@ def load(name: str, root: object = None) -> Dataset:
     return Dataset(name, name.upper(), tuple(pairs), longest1=0, notes=(note,))
 
 
-def _read_scene(path: Path, folder: Path, scene: str, pairs: list[Pair]) -> None:
-    """Append the pairs of one file."""
-    names = ("image_paths", "intrinsics", "distortion_coefs", "poses", "pair_infos")
-    info = read_index(path, _WANT, names)
-    with reading(path, _WANT, TypeError):
-        count, rows = len(info["image_paths"]), list(info["pair_infos"])
+def _read_scene(path: Path, folder: Path, scene: str, before: int) -> list[Pair]:
+    """Read the pairs of one file; `before` pairs are in the files before it."""
 
-    @functools.cache
-    def view(image: int, kind: int) -> tuple[str, Camera]:
+    def view(info: dict[str, Any], image: int, kind: int) -> tuple[str, Camera]:
         K = np.asarray(info["intrinsics"][image][kind], dtype=np.float64)
         k = np.asarray(info["distortion_coefs"][image][kind], dtype=np.float64)
         return str(info["image_paths"][image][kind]), opencv_camera(K, k)
 
-    for number, row in enumerate(rows, 1):
-        try:
-            i, j = (integer(k, "an index", 0, count - 1) for k in row)
-            (name0, camera0), (name1, camera1) = view(i, 0), view(j, 1)
-            R, t = relative_pose(info["poses"][i], info["poses"][j], "a pose")
-            place = (folder / name0, folder / name1, camera0, camera1, R, t)
-            extra = {"seed_index": len(pairs) + 1}
-            pair = Pair(name0, name1, *place, scene=scene, extra=extra)
-        except (ValueError, TypeError, LookupError) as error:
-            raise unreadable(path, _WANT, f"pair {number}: {error}") from error
-        pairs.append(pair)
+    def pair_of(info: dict[str, Any], row: Any, number: int) -> Pair:
+        i, j, R, t = indexed_ends(info, row)
+        (name0, camera0), (name1, camera1) = view(info, i, 0), view(info, j, 1)
+        place = (folder / name0, folder / name1, camera0, camera1, R, t)
+        return Pair(name0, name1, *place, scene=scene, extra={"seed_index": before + number})
+
+    return indexed_pairs(path, _WANT, ("intrinsics", "distortion_coefs"), pair_of)
 
 
 def opencv_camera(K: object, coefficients: object) -> Camera:

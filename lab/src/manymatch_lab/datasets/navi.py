@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -103,23 +101,13 @@ def _lists_folder(name: str, folder: Path, splits: object) -> Path:
 
 
 def _read_list(path: Path, bin_name: str, annotations: Annotations) -> list[Pair]:
-    try:
-        text = read_bytes(path, _WANT).decode("utf-8-sig")
-        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise unreadable(path, _WANT, str(error)) from error
-    header = [column.strip() for column in rows[0]] if rows else []
+    header, rows = loading.read_csv(path, _WANT)
     for column in COLUMNS:
         if column not in header:
             raise unreadable(path, _WANT, f"it lacks the column {column}")
     pairs: list[Pair] = []
-    for line, row in enumerate(rows[1:], 2):
-        if not row:
-            continue
-        if len(row) != len(header):
-            reason = f"line {line}: it must have {len(header)} columns, got {len(row)}"
-            raise unreadable(path, _WANT, reason)
-        fields = dict(zip(header, (field.strip() for field in row), strict=True))
+    for line, row in rows:
+        fields = dict(zip(header, row, strict=True))
         try:
             pairs.append(_pair(fields, bin_name, len(pairs) + 1, annotations))
         except ValueError as error:
@@ -159,17 +147,13 @@ def _pair(row: dict[str, str], bin_name: str, index: int, annotations: Annotatio
 class Annotation:
     """One image: its size in pixels, focal length in pixels of that size, and pose.
 
-    `to_camera` (4, 4) maps object coordinates to camera coordinates, in metres; `split` is NAVI's
-    own tag, "train" or "val"; `occluded` says whether something is before the object.
+    `to_camera` (4, 4) maps object coordinates to camera coordinates, in metres.
     """
 
     height: int
     width: int
     focal: float
     to_camera: FloatArray
-    split: str
-    camera_model: str
-    occluded: bool
 
     @property
     def camera(self) -> Camera:
@@ -267,9 +251,6 @@ def _parse(record: dict[str, Any]) -> Annotation:
         width=integer(width, "image_size", 1),
         focal=real(camera["focal_length"], "focal_length", 0.0),
         to_camera=to_camera,
-        split=str(record.get("split", "")),
-        camera_model=str(camera.get("camera_model", "")),
-        occluded=bool(record.get("occluded", False)),
     )
 
 

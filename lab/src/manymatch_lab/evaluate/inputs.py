@@ -463,5 +463,5 @@ def refuse_namesakes(keys: Sequence[tuple[str, str]]) -> None:
         if keys[place] in keys[:place]:
             raise ValueError(
                 "sets must have different names, by which their results are kept, got two called "
-                f"{name!r}; a file {SET_FILE} can give another (docs/datasets.md)"
+                f"{name!r}; a file {SET_FILE} can give another (docs/reference/datasets.md)"
             )

@@ -7,8 +7,6 @@ and cameras are those of the resized images.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +18,9 @@ from scipy.spatial.transform import Rotation
 
 from manymatch.geometry.camera import Camera
 from manymatch.graph import AssociationGraph
-from manymatch.io.files import as_folder, as_path, read_bytes, reading, unreadable
+from manymatch.io.files import as_folder, as_path, read_bytes, reading
 from manymatch_lab.checks import FloatArray, IndexArray, integer, real
-from manymatch_lab.datasets.loading import sha256
+from manymatch_lab.datasets.loading import read_csv, sha256
 from manymatch_lab.datasets.metu import opencv_camera
 from manymatch_lab.datasets.navi import BINS
 from manymatch_lab.evaluate.posed_graph import PosedGraph, write_posed_graph
@@ -112,10 +110,10 @@ def _associations(subset: Path, method: str | None) -> Iterator[tuple[str, Path]
 def _posed_graphs(poses: Path, folder: Path, bin_name: str) -> Iterator[PosedGraph]:
     """Read the pairs of a subset, each with the candidates of the file of its number."""
     _check_manifests(poses, folder)
-    header, rows = _table(poses)
+    header, rows = read_csv(poses, _WANT)
     files = {int(m[1]): path for path in folder.iterdir() if (m := _MATCHING.fullmatch(path.name))}
     seen: set[int] = set()
-    for row in rows:
+    for _, row in rows:
         with reading(poses, _WANT, ValueError, KeyError):
             values = dict(zip(header, row, strict=True))
             number = integer(int(values["pair_idx"]), "pair_idx", 1)
@@ -164,7 +162,8 @@ def _camera(values: dict[str, str], side: int) -> Camera:
 
 def _graph(path: Path) -> AssociationGraph:
     """Read the candidates of a pair, in the order of the file."""
-    header, rows = _table(path)
+    header, lines = read_csv(path, _WANT)
+    rows = [row for _, row in lines]
     with reading(path, _WANT, ValueError):
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(header))
         if not np.isfinite(table).all():
@@ -197,19 +196,6 @@ def _keypoints(
         raise ValueError(f"it lacks the columns {names[1]}, x{side}, y{side}")
     _, first, compact = np.unique(index, return_index=True, return_inverse=True)
     return np.column_stack([x, y])[first], compact
-
-
-def _table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Read the header and the rows of a CSV file, all of one length."""
-    with reading(path, _WANT, UnicodeDecodeError, csv.Error):
-        text = read_bytes(path, _WANT).decode("utf-8-sig")
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
-    if not rows:
-        raise unreadable(path, _WANT, "it is empty")
-    for line, row in enumerate(rows, 1):
-        if len(row) != len(rows[0]):
-            raise unreadable(path, _WANT, f"line {line} has {len(row)} of {len(rows[0])} columns")
-    return [name.strip() for name in rows[0]], rows[1:]
 
 
 def _floats(values: dict[str, str], names: Sequence[str]) -> FloatArray:

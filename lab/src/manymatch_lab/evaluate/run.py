@@ -468,7 +468,8 @@ def _trials(
         cameras = hidden
         if first:
             earlier = first[repetition]
-            cameras = earlier.camera(index, 0, hidden[0]), earlier.camera(index, 1, hidden[1])
+            group0, group1 = (earlier.rows[index].get(f"camera{n}_group") for n in (0, 1))
+            cameras = earlier.camera(group0, hidden[0]), earlier.camera(group1, hidden[1])
         row = trial(
             config.estimator,
             posed,

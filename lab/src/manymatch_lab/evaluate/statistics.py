@@ -41,47 +41,20 @@ def bootstrap_interval(
     """95 % interval of a statistic of ``values`` under resampling with replacement.
 
     An entry of the first axis of ``values`` (n, ...) is a unit that is resampled, for example one
-    pair of images; what belongs to one pair (several seeds) stays together. The statistic maps a
-    resampled array of the same shape to a number. The result is a function of the arguments only.
+    pair of images; what belongs to one pair (several seeds, or two methods whose difference is the
+    statistic) stays together. The statistic maps a resampled array of the same shape to a number.
+    The result is a function of the arguments only.
     """
-    array = _values(values, "values")
-    draws = [statistic(array[pick]) for pick in _picks(len(array), resamples, seed)]
-    return _intervals([statistic(array)], np.array(draws)[:, None])[0]
-
-
-def paired_bootstrap_interval(
-    first: ArrayLike,
-    second: ArrayLike,
-    statistic: Statistic,
-    *,
-    resamples: int = 2_000,
-    seed: int = 0,
-) -> Interval:
-    """95 % interval of ``statistic(first) - statistic(second)``, both resampled alike.
-
-    ``first`` and ``second`` hold the same units in the same order, for example the errors of two
-    methods on the same pairs, so that pairs that are hard for both cancel.
-    """
-    a, b = _values(first, "first"), _values(second, "second")
-    if a.shape != b.shape:
-        raise ValueError(f"second must have the shape of first, {a.shape}, got {b.shape}")
-    draws = [statistic(a[pick]) - statistic(b[pick]) for pick in _picks(len(a), resamples, seed)]
-    return _intervals([statistic(a) - statistic(b)], np.array(draws)[:, None])[0]
-
-
-def _values(values: ArrayLike, name: str) -> FloatArray:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise refusal(name, "an array of numbers", values) from None
+        raise refusal("values", "an array of numbers", values) from None
     if array.ndim == 0 or len(array) == 0:
-        raise refusal(name, "an array with at least one entry", array)
-    return array
-
-
-def _picks(count: int, resamples: int, seed: int) -> NDArray[np.int64]:
-    size = (integer(resamples, "resamples", 1), count)
-    return np.random.default_rng(integer(seed, "seed", 0)).integers(0, count, size)
+        raise refusal("values", "an array with at least one entry", array)
+    size = (integer(resamples, "resamples", 1), len(array))
+    picks = np.random.default_rng(integer(seed, "seed", 0)).integers(0, len(array), size)
+    draws = [statistic(array[pick]) for pick in picks]
+    return _intervals([statistic(array)], np.array(draws)[:, None])[0]
 
 
 def _intervals(values: Iterable[float], draws: FloatArray) -> tuple[Interval, ...]:

@@ -1,1 +1,4 @@
-"""The paper's figures and tables, each from data by one command; see docs/experiments.md."""
+"""The paper's figures and tables, each from data by one command.
+
+See benchmarks/results/experiments.md.
+"""

@@ -58,7 +58,8 @@ from manymatch_lab.flags import (
 from manymatch_lab.numbers import paper_numbers
 from manymatch_lab.pose_runs import Presets, RunSets, left_out, not_run, paper_sets, present
 from manymatch_lab.systems import PAPER_SYSTEMS, SYSTEMS, load_system
-from manymatch_lab.systems.base import LIGHTGLUE_ADAPTIVE, System, SystemGraphs
+from manymatch_lab.systems.adaptive_lightglue import LIGHTGLUE_ADAPTIVE
+from manymatch_lab.systems.base import System, SystemGraphs
 
 QUESTION = "How does preserve-then-resolve compare with complete matching systems?"
 EXAMPLE = (
@@ -490,10 +491,9 @@ def _matches(data: dict[str, Any]) -> Table:
     return Table(title, header, rows)
 
 
-def _title(row: dict[str, Any], marks: dict[str, int], name: str | None = None) -> str:
-    """Name a row, with marks of the environments that computed its numbers on a set, or on all."""
-    found = [row["sets"].get(name, {})] if name is not None else row["sets"].values()
-    others = [one["environment"] for one in found if marks and one.get("environment")]
+def _title(row: dict[str, Any], marks: dict[str, int]) -> str:
+    """Name a row, with marks of the other environments that computed its numbers."""
+    others = [one["environment"] for one in row["sets"].values() if one.get("environment")]
     numbers = dict.fromkeys(marks[_environment_text(one)] for one in others)
     of_others = "".join(f" [{number}]" for number in numbers)
     marks_of_row = ("†" if row["specialist"] else "") + ("" if row["capped"] else "‡")

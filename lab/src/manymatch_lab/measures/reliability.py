@@ -43,7 +43,6 @@ class Reliability:
     #: Mean of ``(probability - truth)**2``; always saying the share s gives ``s (1 - s)``.
     brier: float
     ece_interval: Interval | None  # None without groups, or with nothing to resample
-    brier_interval: Interval | None
 
     @property
     def total(self) -> int:
@@ -114,7 +113,7 @@ def reliability(
     parts = np.stack([np.ones(p.size), p, y, (p - y) ** 2])
     sums = _binned(parts, place, bins)
     values = _Values(sums[None])
-    low = high = ece_interval = brier_interval = None
+    low = high = ece_interval = None
     if groups is not None:
         group = _labels(groups, "groups", p.size)
         layer = np.zeros_like(group) if strata is None else _labels(strata, "strata", p.size)
@@ -127,10 +126,8 @@ def reliability(
         cells = np.unique(unit * bins + place)
         low, high = _quantiles(drawn.share, np.bincount(cells % bins, minlength=bins) > 1)
         if np.bincount(stratum).max() > 1:
-            ece_interval, brier_interval = (
-                Interval(float(value[0]), *map(float, np.quantile(draws, _ENDS)))
-                for value, draws in ((values.ece, drawn.ece), (values.brier, drawn.brier))
-            )
+            ends = map(float, np.quantile(drawn.ece, _ENDS))
+            ece_interval = Interval(float(values.ece[0]), *ends)
     elif strata is not None:
         raise ValueError("strata must be None without groups, got labels")
     return Reliability(
@@ -146,7 +143,6 @@ def reliability(
         ece=float(values.ece[0]),
         brier=float(values.brier[0]),
         ece_interval=ece_interval,
-        brier_interval=brier_interval,
     )
 
 

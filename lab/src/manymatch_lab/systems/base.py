@@ -22,7 +22,6 @@ from manymatch.batch.batch import pairs_identity
 from manymatch.features.detectors import Detector
 from manymatch.features.device import choose_device, to_device, weights_hash
 from manymatch.features.extractor import Features
-from manymatch.features.matchers.lightglue import LightGlue
 from manymatch.features.registry import Model, find_model, load_detector, load_matcher
 from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.features.weights import WeightsError, find_weights
@@ -35,6 +34,7 @@ from manymatch_lab.checks import FloatArray, float_array, read_only, refusal
 from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.inputs import GraphReader, about_pair, pair_list
 from manymatch_lab.evaluate.posed_graph import PosedGraph
+from manymatch_lab.systems.adaptive_lightglue import AdaptiveLightGlue
 
 _PIXELS = "an (M, 2) array of pixels"
 
@@ -149,8 +149,6 @@ def _inside(points: ArrayLike, image: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 #: The paper's limit of the keypoints of an image.
 MAX_KEYPOINTS = 2048
-#: LightGlue's published defaults: confidence at which layers stop, and keypoints are left out.
-LIGHTGLUE_ADAPTIVE = (0.95, 0.99)
 
 
 class NativeSystem(System):
@@ -209,8 +207,8 @@ class LightGlueSystem(NativeSystem):
 
     def __init__(self, detector: str, title: str, paper: str = "", **where: Any) -> None:
         super().__init__(detector, title, paper, **where)
-        self.matcher = LightGlue(detector, **where)
-        self.matcher.adaptive = LIGHTGLUE_ADAPTIVE
+        self.packages = (*self.packages, "torch", "kornia")
+        self.matcher = AdaptiveLightGlue(detector, **where)
         if self.matcher.model is None:
             raise RuntimeError("LightGlue has weights for every detector that it takes")
         self._weights = self.matcher.model
@@ -313,7 +311,9 @@ class SystemGraphs(GraphReader):
     def identity(self) -> dict[str, Any]:
         """Everything that decides the graphs: the system, its settings, pairs and versions."""
         system, pairs = self._system, self._dataset.pairs
-        versions = pairs_identity(pairs, system.device, network="torch" in system.packages)
+        versions = pairs_identity(
+            pairs, system.device, network=not {"torch", "onnxruntime"}.isdisjoint(system.packages)
+        )
         return {**self.task, "settings": system.settings(), **versions}
 
     def __len__(self) -> int:
