@@ -118,7 +118,7 @@ def test_a_command_exists_with_its_flags(words):
 )
 def test_a_wrong_command_is_found(line):
     (words,) = commands(f"text\n```sh\n$ {line}   # why\n```\n")
-    with pytest.raises((_WRONG, AssertionError)):
+    with pytest.raises((_WRONG, ValueError, AssertionError)):
         parse(words)
 
 

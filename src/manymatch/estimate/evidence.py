@@ -481,7 +481,8 @@ def logistic(x: float) -> float:
 
 def _distinct(x0: FloatArray, x1: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Leave one of several matches between the same two places, in order."""
-    if len(np.unique(np.ascontiguousarray(x0).view(np.complex128))) == len(x0):
+    # A pixel is one complex number, which NumPy sorts faster than rows.
+    if x0.shape[1] == 2 and len(np.unique(np.ascontiguousarray(x0).view(np.complex128))) == len(x0):
         return x0, x1  # all are at different places of the first image
     first = np.sort(np.unique(np.column_stack([x0, x1]), axis=0, return_index=True)[1])
     return np.ascontiguousarray(x0[first]), np.ascontiguousarray(x1[first])
