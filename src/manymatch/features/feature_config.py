@@ -44,8 +44,7 @@ class FeatureConfig:
     )
     descriptor: str = setting(
         NATIVE,
-        "native for the detector's own descriptors, or a backbone: a name of manymatch models, "
-        "hf:<id> or timm:<model>.",
+        "native for the detector's own descriptors, or a backbone: a name of manymatch models.",
     )
     max_keypoints: int = setting(2048, "Keypoints per image, best scores first.")
     nms_radius: int | None = setting(

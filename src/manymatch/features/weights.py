@@ -110,17 +110,16 @@ def load_weights(
     build: Callable[[], torch.nn.Module],
     weights: object = None,
     offline: bool = False,
-    convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:
     """Find the weights of a model, make its network and load them, or random ones.
 
-    `build` makes the network, and is called after the weights are found. `convert` is as in `fill`.
+    `build` makes the network, and is called after the weights are found.
     """
     was_here = weights is not None or whereabouts(model) is not None
     found = find_weights(model, weights, offline)
     module = build()
     try:
-        return fill(module, found, model, convert)
+        return fill(module, found, model)
     except WeightsError:
         if not was_here and isinstance(found, Path) and found.is_file():
             # The address gave a file of something else.
@@ -152,20 +151,11 @@ def load_network(
     return made
 
 
-def fill(
-    module: torch.nn.Module,
-    source: Path | str,
-    model: Model,
-    convert: Callable[[State], State] | None = None,
-) -> torch.nn.Module:
-    """Load weights that `find_weights` found into the network of a model, and freeze it.
-
-    `convert` changes the tensors of the file before their names are translated.
-    """
+def fill(module: torch.nn.Module, source: Path | str, model: Model) -> torch.nn.Module:
+    """Load weights that `find_weights` found into the network of a model, and freeze it."""
     if source == RANDOM:
         return random_weights(module)
-    state = load_state(source, model.entry)
-    state = renamed(state if convert is None else convert(state), model)
+    state = renamed(load_state(source, model.entry), model)
     own = module.state_dict()
     state = {name: own[name] for name in model.constants} | state
     check_keys(
