@@ -48,7 +48,7 @@ RUN = "run.json"
 
 # Files and folders of runs of any kind.
 _OURS = re.compile(
-    r"run\.json|parts.*|times|matches|colmap|pictures|pairs\.(csv|parquet)|summary\.json"
+    r"run\.json|parts.*|times|matches|pictures|pairs\.(csv|parquet)|summary\.json"
     r"|(features|matches)\.h5|database\.db|index\.html"
 )
 _PART = re.compile(r"(\d{6,})\.parquet")

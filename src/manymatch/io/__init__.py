@@ -13,7 +13,6 @@ from manymatch.io.colmap import (
 )
 from manymatch.io.colmap_matches import (
     ColmapDatabaseWriter,
-    ColmapWriter,
     read_colmap_database,
 )
 from manymatch.io.graphs import load_graph, read_associations_csv, write_associations_csv
@@ -34,7 +33,6 @@ __all__ = [
     "AlternativePose",
     "ColmapDatabaseWriter",
     "ColmapImage",
-    "ColmapWriter",
     "HlocWriter",
     "ImageRecord",
     "Pair",
