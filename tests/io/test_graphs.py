@@ -245,19 +245,14 @@ def test_load_graph_reads_our_own_files_and_arrays(tmp_path):
     graph = AssociationGraph(P0, P1, EDGES, [0.75, 0.5, 0.25], [1, 1, 2])
     graph.save(tmp_path / "graph.npz")
     assert load_graph(tmp_path / "graph.npz") == graph
-    np.save(tmp_path / "matches.npy", np.array(EDGES))
-    plain = load_graph(tmp_path / "matches.npy", points0=P0, points1=P1)
-    assert plain == AssociationGraph(P0, P1, EDGES)
 
 
 def test_arguments_that_do_not_fit_the_kind(tmp_path):
-    np.save(tmp_path / "matches.npy", np.array(EDGES))
-    with pytest.raises(ValueError, match=r"points0 must be given for .npy files"):
-        load_graph(tmp_path / "matches.npy")
-    with pytest.raises(ValueError, match="points0 must be left out for SuperGlue"):
-        load_graph(superglue(tmp_path / "a.npz"), points0=P0)
-    with pytest.raises(ValueError, match=r"points1 must be an \(N, 2\) array"):
-        load_graph(tmp_path / "matches.npy", points0=P0, points1=[1.0])
+    (tmp_path / "matches.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(ValueError, match=r"name0 must be given for hloc .h5 files"):
+        load_graph(tmp_path / "matches.h5", features="features.h5")
+    with pytest.raises(ValueError, match="name1 must be left out for SuperGlue"):
+        load_graph(superglue(tmp_path / "a.npz"), name1="b")
 
 
 def test_junk_is_refused(tmp_path):

@@ -10,21 +10,17 @@ import dataclasses
 import io
 from array import array
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from manymatch._validate import FloatArray, IndexArray, integer
 from manymatch.graph import PER_EDGE, AssociationGraph, GraphLike, as_graph
 from manymatch.io import files
-from manymatch.io.colmap_matches import MAGIC, read_colmap_database
 from manymatch.io.files import PathLike
 from manymatch.io.hloc import read_hloc
 from manymatch.io.matches import (
     MATCHES_ARRAYS,
     SUPERGLUE_ARRAYS,
-    graph_from_matches,
     read_matches_npz,
     read_superglue,
 )
@@ -43,18 +39,12 @@ _FILE = "a graph file written by AssociationGraph.save"
 _OTHER_FILE = "it is an .npz file of something else"
 _WANT = (
     "a graph file (.npz), an .npz with points0, points1 and edges, an association CSV, an .npz of "
-    "matches (ours or SuperGlue's), an hloc .h5, a COLMAP database or an .npy of matches"
+    "matches (ours or SuperGlue's) or an hloc .h5"
 )
+_HLOC = "hloc .h5"
 _AN_IMAGE = "an image: manymatch match IMAGE0 IMAGE1 matches two of them"
 # More than the first bytes of any kind.
 _MAGIC_BYTES = 64
-_ARRAY = "an .npy file of (E, 2) or (E, 3) matches"
-# The arguments that one kind of file needs besides its path.
-_NEEDS = {
-    ".npy": ("points0", "points1"),
-    "hloc .h5": ("features", "name0", "name1"),
-    "COLMAP database": ("name0", "name1"),
-}
 
 
 def save_graph(graph: AssociationGraph, path: PathLike) -> None:
@@ -89,8 +79,6 @@ def load_saved_graph(path: PathLike) -> AssociationGraph:
 def load_graph(
     path: PathLike,
     *,
-    points0: ArrayLike | None = None,
-    points1: ArrayLike | None = None,
     features: PathLike | None = None,
     name0: str | None = None,
     name1: str | None = None,
@@ -103,23 +91,17 @@ def load_graph(
         A file of `AssociationGraph.save` or of `write_matches_npz`, an .npz with the arrays points0
         and points1 (or points2D and points3D) and edges, and maybe similarity, rank, source,
         source_names and prior, as `AssociationGraph` takes them, an association CSV, a SuperGlue
-        .npz, an hloc .h5 file of matches, a COLMAP database or an .npy file of (E, 2) or (E, 3)
-        matches.
-    points0, points1 : (N0, 2) and (N1, 2) array_like
-        Keypoints in pixels; for .npy files only, which need them.
-    features
-        File of features; for hloc files only, which need it.
-    name0, name1
-        Names of the images; for hloc files and COLMAP databases only, which need them.
+        .npz or an hloc .h5 file of matches.
+    features, name0, name1
+        File of features, and the names of the images; for hloc files only, which need them.
     """
-    given = dict(points0=points0, points1=points1, features=features, name0=name0, name1=name1)  # noqa: C408
+    given = {"features": features, "name0": name0, "name1": name1}
     kind = _kind(path)
-    needed = _NEEDS.get(kind, ())
     for argument, value in given.items():
-        if (value is None) == (argument in needed):
+        if (value is None) == (kind == _HLOC):
             rule = "given" if value is None else "left out"
             raise ValueError(f"{argument} must be {rule} for {kind} files, got {value!r:.60}")
-    return _READERS[kind](path, *(given[argument] for argument in needed))
+    return _READERS[kind](path, *(given.values() if kind == _HLOC else ()))
 
 
 def _kind(path: object) -> str:
@@ -155,18 +137,6 @@ def _read_plain(path: object) -> AssociationGraph:
         if graph.rank is None or np.all(np.diff(graph.rank) >= 0):
             return graph
         return graph.best_first()
-
-
-def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:
-    data = files.read_bytes(path, _ARRAY)
-    with files.reading(path, _ARRAY, ValueError):
-        matches = files.read_npy(data)
-    try:
-        return graph_from_matches(points0, points1, matches)
-    except ValueError as error:
-        if not str(error).startswith(("matches", "edges")):
-            raise
-        raise files.unreadable(path, _ARRAY, str(error)) from error
 
 
 def read_associations_csv(path: PathLike) -> AssociationGraph:
@@ -259,9 +229,7 @@ def _vertices(ids: IndexArray, points: FloatArray) -> tuple[FloatArray, IndexArr
 
 
 _MAGIC = {
-    b"\x89HDF\r\n\x1a\n": "hloc .h5",
-    MAGIC: "COLMAP database",
-    b"\x93NUMPY": ".npy",
+    b"\x89HDF\r\n\x1a\n": _HLOC,
     HEADER.split(",", 1)[0].encode(): "CSV",
 }
 _MEMBERS = (
@@ -276,7 +244,5 @@ _READERS: dict[str, Callable[..., AssociationGraph]] = {
     "matches .npz": lambda path: read_matches_npz(path).graph(),
     "graph": load_saved_graph,
     "plain .npz": _read_plain,
-    "COLMAP database": read_colmap_database,
-    "hloc .h5": read_hloc,
-    ".npy": _read_npy,
+    _HLOC: read_hloc,
 }
