@@ -5,13 +5,14 @@ They are looked for in this order: 1. what the caller names; 2. the folder ``$MA
 download, unless that is forbidden.
 
 Files are read by safetensors, by `torch.load(weights_only=True)` and, without torch, by
-`read_tensors`; none of them runs anything that a file contains. A network takes a file only if all
-of its tensors are there.
+`read_tensors` if their hash is in the catalogue; none of them runs anything that a file contains. A
+network takes a file only if all of its tensors are there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import logging
@@ -289,7 +290,13 @@ def _check_hash(model: Model, path: Path, place: str) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Compute the SHA-256 of a file in hexadecimal digits."""
+    """Compute the SHA-256 of a file in hexadecimal digits, once until the file changes."""
+    status = path.stat()
+    return _sha256(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache
+def _sha256(path: Path, *_: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -480,7 +487,10 @@ def _read_file(file: Path, key: str | None) -> State:
 
 
 def _arrays(path: Path, model: Model) -> dict[str, Any]:
-    """Read the tensors of a file, or of a folder with one, as arrays; without torch."""
+    """Read the tensors of a file, or of a folder with one, as arrays.
+
+    Files of torch other than the published one need torch.
+    """
     files = weight_files(path) if path.is_dir() else [path]
     if len(files) != 1:
         raise _unreadable(path, f"it holds {len(files)} files: name one of them")
@@ -488,7 +498,11 @@ def _arrays(path: Path, model: Model) -> dict[str, Any]:
         if files[0].suffix.lower() == SUFFIXES[0]:
             library = require("safetensors.numpy", "reading .safetensors files", "features")
             return dict(library.load_file(files[0]))
-        return read_tensors(files[0], model.entry)
+        if sha256_of(files[0]) in model.sha256.values():
+            return read_tensors(files[0], model.entry)
+        require("torch", f"weights other than the published file ({files[0]})", "features")
+        state = _read_file(files[0], model.entry)
+        return {name: tensor.numpy() for name, tensor in state.items()}
 
 
 @contextlib.contextmanager
