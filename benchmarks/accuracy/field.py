@@ -95,8 +95,6 @@ THEIRS: dict[str, list[Any]] = {
     "XFeat + LighterGlue, PoseLib": [{"detector": "xfeat", "matcher": "lighterglue"}],
     "ALIKED + LightGlue, PoseLib": [{"detector": "aliked", "matcher": "lightglue"}],
     "DISK + LightGlue, PoseLib": [{"detector": "disk", "matcher": "lightglue"}],
-    "LoFTR, PoseLib": ["loftr"],
-    "Efficient LoFTR, PoseLib": ["efficient-loftr"],
 }
 #: Lists with LightGlue, from which "best" was chosen.
 LARGE: dict[str, list[Any]] = {

@@ -246,7 +246,6 @@ def test_the_catalogue_pins_revisions_and_hashes():
     assert loose == {
         *("dinov3-vit7b16", "dinov3-convnext-small"),
         *("dinov3-convnext-base", "dinov3-convnext-large"),
-        "efficient-loftr",
     }
 
 

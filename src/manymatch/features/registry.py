@@ -122,12 +122,7 @@ class Model:
 _models: dict[str, Model] = {}
 _backbones: dict[str, Callable[..., Backbone]] = {}
 _matchers: dict[str, type[PairMatcher] | FunctionMatcher] = {}
-_OWN_MATCHERS = {
-    "lightglue": "matchers.lightglue:LightGlue",
-    "loftr": "matchers.loftr:Loftr",
-    "loftr-indoor": "matchers.loftr:LoftrIndoor",
-    "efficient-loftr": "matchers.loftr:EfficientLoftr",
-}
+_OWN_MATCHERS = {"lightglue": "matchers.lightglue:LightGlue"}
 
 
 @functools.cache
