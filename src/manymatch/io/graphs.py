@@ -1,7 +1,6 @@
 """Graphs from any kind of file that holds one, and association lists as CSV.
 
-The columns of the CSV are ``left_idx,right_idx,x1,y1,x2,y2,similarity,k`` and, for candidates of
-several sources, ``source``.
+The columns of the CSV are ``left_idx,right_idx,x1,y1,x2,y2,similarity,k``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from manymatch.io.pairs import IMAGE_SUFFIXES
 
 HEADER = "left_idx,right_idx,x1,y1,x2,y2,similarity,k"
 CSV = f"an association CSV with the header {HEADER}"
-_SOURCED = f"{HEADER},source"
 
 _PLAIN = "an .npz file with points0, points1 (or points2D, points3D) and edges"
 # Names of the points of a file of arrays: of two images or clouds, or of an image and a map.
@@ -144,37 +142,29 @@ def read_associations_csv(path: PathLike) -> AssociationGraph:
 
     The file holds the keypoints that have candidates only, and their ids may have holes. The graph
     has one vertex an id, by increasing id. Edges are put in edge order: by k (the rank), decreasing
-    similarity, left and right id. Where there is a column of sources, whose similarities cannot be
-    compared, they are by k and in the order of the file; the names are in the order of the file.
-    (x1, y1) is the left keypoint and (x2, y2) the right one, in pixels.
+    similarity, left and right id. (x1, y1) is the left keypoint and (x2, y2) the right one, in
+    pixels.
     """
     data = files.read_bytes(path, CSV, "text_mb")
     with files.reading(path, CSV, ValueError):
-        whole, real, names = _parse(data)
-        keys = (whole[:, 2],) if names else (whole[:, 1], whole[:, 0], -real[:, 4], whole[:, 2])
-        order = np.lexsort(keys)
-        (left, right, rank, source), real = whole[order].T, real[order]
+        whole, real = _parse(data)
+        order = np.lexsort((whole[:, 1], whole[:, 0], -real[:, 4], whole[:, 2]))
+        (left, right, rank), real = whole[order].T, real[order]
         points0, left = _vertices(left, real[:, :2])
         points1, right = _vertices(right, real[:, 2:4])
-        edges, values = np.stack([left, right], axis=1), (real[:, 4], rank)
-        further = {"source": source, "source_names": names} if names else {}
-        return AssociationGraph(points0, points1, edges, *values, **further)
+        return AssociationGraph(points0, points1, np.stack([left, right], axis=1), real[:, 4], rank)
 
 
 def write_associations_csv(graph: GraphLike, path: PathLike) -> None:
     """Write the edges of a graph with similarities and ranks, in order, as an association CSV.
 
-    Every number comes back exactly when the file is read. Keypoints and sources without an edge are
-    not in the file. With sources it has a ninth column, the name of the source, which must be
-    without comma.
+    Every number comes back exactly when the file is read. Keypoints without an edge, sources and
+    priors are not in the file.
     """
     graph = as_graph(graph)
     if graph.similarity is None or graph.rank is None:
         lacking = "similarity" if graph.similarity is None else "rank"
         raise ValueError(f"graph must have similarities and ranks, got {lacking}=None")
-    for name in graph.source_names:
-        if "," in name:
-            raise ValueError(f"graph must have names of sources without comma, got {name!r}")
     (left, right), rank = graph.edges.T, graph.rank
     # The shortest decimal of a float32 is shorter than that of the same number as float64.
     texts = [np.format_float_positional(s, unique=True, trim="-") for s in graph.similarity]
@@ -185,36 +175,31 @@ def write_associations_csv(graph: GraphLike, path: PathLike) -> None:
         *graph.points1[right].T.tolist(),
         texts,
         rank.tolist(),
-        *([] if graph.source is None else [[graph.source_names[s] for s in graph.source]]),
         strict=True,
     )
-    header = HEADER if graph.source is None else _SOURCED
-    files.write_text(path, "\n".join([header, *(",".join(map(str, row)) for row in columns), ""]))
+    files.write_text(path, "\n".join([HEADER, *(",".join(map(str, row)) for row in columns), ""]))
 
 
-def _parse(data: bytes) -> tuple[IndexArray, FloatArray, list[str]]:
-    """Return columns (E, 4) i, j, k and source, (E, 5) x1, y1, x2, y2 and similarity, and names."""
+def _parse(data: bytes) -> tuple[IndexArray, FloatArray]:
+    """Return columns (E, 3) i, j and k, and (E, 5) x1, y1, x2, y2 and similarity."""
     lines = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig")
-    header = next(lines, "").replace(" ", "").strip()
-    if header not in (HEADER, _SOURCED):
+    if next(lines, "").replace(" ", "").strip() != HEADER:
         raise ValueError("it has another header")
     # Numbers take eight bytes each here, and several times that as objects.
-    whole, real, names = array("q"), array("d"), dict[str, int]()
+    whole, real = array("q"), array("d")
     for number, line in enumerate(lines, 2):
         if not line.endswith("\n"):
             raise ValueError("its last line is cut off: it has no line end")
         try:
-            row = line[:-1] if header == _SOURCED else f"{line[:-1]},"
-            i, j, x1, y1, x2, y2, similarity, k, source = row.split(",")
-            place = names.setdefault(source, len(names)) if source else -1
-            whole.extend((int(i), int(j), int(k), place))
+            i, j, x1, y1, x2, y2, similarity, k = line.split(",")
+            whole.extend((int(i), int(j), int(k)))
             real.extend(map(float, (x1, y1, x2, y2, similarity)))
         except (ValueError, OverflowError) as error:
             raise ValueError(f"line {number}: {error}") from error
-    ids = np.array(whole).reshape(-1, 4)
+    ids = np.array(whole).reshape(-1, 3)
     if (bad := ids[:, :2] < 0).any():
         raise ValueError(f"line {2 + int(np.argmax(bad.any(axis=1)))}: an id is negative")
-    return ids, np.array(real).reshape(-1, 5), list(names)
+    return ids, np.array(real).reshape(-1, 5)
 
 
 def _vertices(ids: IndexArray, points: FloatArray) -> tuple[FloatArray, IndexArray]:
