@@ -24,7 +24,6 @@ from manymatch.batch.outputs import (
     checked_formats,
     columns,
     count_reasons,
-    earlier_rows,
     rows_in_order,
     write_json,
     write_outputs,
@@ -53,8 +52,6 @@ if TYPE_CHECKING:
     from manymatch.batch.ray_engine import RayCluster
 
 AUC_THRESHOLDS = (5, 10, 20)
-# How often blocks are done again whose parts turn out to be damaged.
-_REPAIRS = 3
 # Pairs of a block at most, so that it takes less than about 20 s (networks are slow without a GPU),
 # and blocks at least where there are fewer pairs, so that all workers are busy.
 _BLOCK, _BLOCK_OF_NETWORKS, _BLOCKS = 32, 8, 64
@@ -129,8 +126,7 @@ def run_batch(
     ``parts/000123.parquet`` as each block is finished. Parts that exist are finished; the same call
     does the missing ones. At the end, or at Ctrl-C, ``pairs.csv``, ``pairs.parquet`` and
     ``summary.json`` are written from the parts, rows in the order of the pairs. Parts and tables
-    are the same bytes however often a run was killed, with any number of workers; the seconds of
-    the pairs are in files of their own, in ``times/``.
+    are the same bytes however often a run was killed, with any number of workers.
 
     Parameters
     ----------
@@ -189,8 +185,8 @@ def run_batch(
     ------
     ValueError
         If an argument is wrong or the folder holds results of another batch. A pair that cannot be
-        matched is a row that says why. A damaged part is kept as ``000123.damaged``, its block is
-        done again, and a note says so.
+        matched is a row that says why. A damaged part is named; when it is removed, the same call
+        does its block again.
     OSError, MemoryError
         If files cannot be written, or a block failed twice by a fault of the machine; the finished
         parts stay.
@@ -260,31 +256,23 @@ class _Batch:
     cluster: RayCluster | None
     progress: Callable[[RunProgress], object] | None = None
     computed: int = 0
-    #: Rows of an earlier run, and whether its pairs that could not be matched are tried again.
-    earlier: int = 0
+    #: Whether pairs that could not be matched are tried again.
     retry: bool = False
-    notes: list[str] = dataclasses.field(default_factory=list)
 
     def execute(self, formats: Sequence[str], start: float, *, retry_errors: bool) -> BatchSummary:
         """Do the missing blocks, of the second pass as well, then write tables and files."""
         first, sample, self.retry = self._open("parts"), self._sample(), retry_errors
-        self.earlier = earlier_rows(self.folder)
-        for _ in range(_REPAIRS):
-            remarks, noted = list[str](), len(self.notes)
-            run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), sample)
-            if self.header["camera_per"] != "pair" and not outcome.interrupted:
-                if first.missing(self.wanted if sample == self.own else sample):
-                    remarks.append(
-                        "All pairs decide about focal lengths that pairs share: when the parts of "
-                        "all shards are in one folder, the same command matches the pairs again."
-                    )
-                else:
-                    run, outcome = self._second_pass(first, sample)
-            self.retry = False
-            files, found = self._write_tables(run, remarks)
-            # Until no more parts turn out to be damaged.
-            if outcome.interrupted or outcome.error is not None or len(self.notes) == noted:
-                break
+        remarks = list[str]()
+        run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), sample)
+        if self.header["camera_per"] != "pair" and not outcome.interrupted:
+            if first.missing(self.wanted if sample == self.own else sample):
+                remarks.append(
+                    "All pairs decide about focal lengths that pairs share: when the parts of all "
+                    "shards are in one folder, the same command matches the pairs again."
+                )
+            else:
+                run, outcome = self._second_pass(first, sample)
+        files, found = self._write_tables(run, remarks)
         if formats and not outcome.interrupted:
             if not run.missing(self.wanted):
                 store = MatchStore(run, self.more["provenance"], self.header["camera_per"])
@@ -299,7 +287,7 @@ class _Batch:
             computed=min(self.computed, found["finished"]),
             seconds=time.monotonic() - start,
             files=tuple(files),
-            notes=(*self.notes, *remarks),
+            notes=tuple(remarks),
             interrupted=outcome.interrupted,
             **found,
         )
@@ -310,9 +298,7 @@ class _Batch:
     def _open(self, name: str) -> Run:
         kept = columns(self.header["with_rank_one"], matches=self.header["matches"])
         more = {"parts": name, **self.more}
-        run = open_run(self.folder, self.header, self.blocks, kept, name, more)
-        run.notes = self.notes
-        return run
+        return open_run(self.folder, self.header, self.blocks, kept, name, more)
 
     def _sample(self) -> list[int]:
         """Choose the blocks of the first pass: those of this shard or, of many, enough of them."""
@@ -325,13 +311,6 @@ class _Batch:
         """Do those of the chosen blocks that are missing, and those to be tried again."""
         run = do_block.run
         there = sorted(set(chosen).intersection(run.finished()))
-        lost = self.earlier - sum(run.sizes(run.finished()).values())
-        if lost > 0 and len(chosen) == len(self.own):
-            self.earlier = 0
-            self.notes.append(
-                f"Parts of {count(lost, 'finished pair')} are missing in {str(self.folder)!r}; "
-                "their blocks are done again."
-            )
         tables = run.tables(("verdict",), there if self.retry else [])
         again = [block for block, table in tables if ERROR in table["verdict"].to_pylist()]
         blocks = run.sizes(sorted({*run.missing(chosen), *again}))

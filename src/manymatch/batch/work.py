@@ -8,7 +8,6 @@ import itertools
 import math
 import re
 import threading
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -34,7 +33,7 @@ from manymatch.geometry.pose import (
     rotation_error_deg,
     translation_error_deg,
 )
-from manymatch.io.files import make_folder, name_end, write_text
+from manymatch.io.files import name_end
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.matches import alternative_arrays, to_json
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
@@ -95,8 +94,6 @@ ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
     "alternative_probability": ("float64", (-1,)),
     "alternative_matches": ("int32", (-1, 3)),
 }
-#: Seconds of each pair.
-TIMES = ("seconds", "estimate_seconds")
 # Entries of a configuration that belong to the pair; the others are the same for all pairs.
 _OWN_SETTINGS = ("cameras", "camera_priors", "shared_focal", "orientations")
 
@@ -258,14 +255,12 @@ class PairWork:
         A pair that cannot be matched is a row that says why. Errors that concern other pairs as
         well are raised: a missing package, faults of the machine.
         """
-        start = time.perf_counter()
         try:
             row = self._matched(index, pair, first)
         except Exception as error:
             if isinstance(error, ImportError) or machine_fault(error):
                 raise
             row = self._failed(index, pair, error)
-        row["seconds"] = time.perf_counter() - start
         return row if first is None else first.updated(index, row)
 
     def _matched(self, index: int, pair: Pair, first: FirstPass | None) -> dict[str, Any]:
@@ -358,7 +353,6 @@ def result_row(
         "focal0_px": result.camera0.focal,
         "focal1_px": result.camera1.focal,
         **focal_row(camera_per, names, priors, estimate, trusted=usable),
-        "estimate_seconds": result.timing["estimate"],
     }
     plain = result.rank_one
     if plain is not None:
@@ -451,10 +445,4 @@ class BlockWork:
                 row = self.work(index, self.pairs[index], passed)
             rows.append(row)
         self.run.write(block, rows)
-        # Beside the parts, which are the same bytes in every run.
-        folder = self.run.folder / "times"
-        make_folder(folder)
-        lines = [("index", *TIMES), *((r["index"], *(r.get(n, "") for n in TIMES)) for r in rows)]
-        text = "".join(f"{','.join(map(str, line))}\n" for line in lines)
-        write_text(folder / f"{self.run.parts.name}-{block:06d}.csv", text)
         return Counter(row["verdict"] for row in rows)
