@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from manymatch import pose_auc, read_matches
+from manymatch import read_matches
 from manymatch.batch.batch import run_batch
 from manymatch.batch.parts import DamagedPart
 from manymatch.batch.work import COLUMNS, VERDICTS
@@ -37,7 +37,6 @@ def test_every_pair_is_a_row(done, pairs):
     assert summary.finished == summary.total == summary.computed == len(pairs)
     assert sum(summary.counts.values()) == len(pairs)
     assert summary.with_pose == sum(row["success"] == "true" for row in table) > 0
-    assert summary.auc is None
     assert {row["camera0_source"] for row in table} == {"found"}
     assert summary.notes[0].startswith("In 21 of 21 pairs a focal length was unknown and is found")
 
@@ -138,7 +137,7 @@ def test_pair_that_cannot_be_tried_is_a_row(tmp_path):
         "1 0 0 1 0 1 0 0 0 0 1 0 0 0 0 1\n"
     )
     pairs = read_pairs(tmp_path / "list.txt", folder)
-    summary = run_batch(pairs, None, tmp_path / "out", CONFIG, workers=2, with_rank_one=True)
+    summary = run_batch(pairs, None, tmp_path / "out", CONFIG, workers=2)
     table = rows(tmp_path / "out")
     assert [row["verdict"] == "error" for row in table] == [1, 1, 1, 0, 0, 0, 1]
     assert summary.counts["error"] == 4
@@ -153,9 +152,6 @@ def test_pair_that_cannot_be_tried_is_a_row(tmp_path):
     for row in table[3:5]:
         assert (row["verdict"], row["success"]) == ("failed", "false")
         assert row["failure"]
-    # A pair that could not be tried counts as missed where the pose is known.
-    assert float(table[6]["pose_error_deg"]) == 180
-    assert summary.auc == (0, 0, 0)
 
 
 @pytest.mark.parametrize("letter", ["ä", "語", "𝕏", "a"])
@@ -314,24 +310,16 @@ def test_retry_errors_does_failed_pairs_again(tmp_path):
     assert rows(out) == rows(tmp_path / "fresh")
 
 
-def test_errors_of_known_poses_are_columns(images, tmp_path):
+def test_cameras_of_the_list_are_used(images, tmp_path):
     T = "1 0 0 -1 0 1 0 -0.5 0 0 1 0 0 0 0 1"
     (tmp_path / "list.txt").write_text(
         f"view000.png view002.png 0 0 {K} {K} {T}\nview001.png view002.png\n"
         f"view001.png view003.png 0 0 {K} {K} {T}\n"
     )
     pairs = read_pairs(tmp_path / "list.txt", images)
-    summary = run_batch(pairs, None, tmp_path / "out", CONFIG, with_rank_one=True)
+    run_batch(pairs, None, tmp_path / "out", CONFIG)
     table = rows(tmp_path / "out")
     assert [row["camera0_source"] for row in table] == ["given", "found", "given"]
-    errors = [float(table[i]["pose_error_deg"]) for i in (0, 2)]
-    assert table[1]["pose_error_deg"] == ""
-    assert summary.auc == tuple(pose_auc(errors))
-    assert summary.rank_one_auc is not None
-    for row in (table[0], table[2]):
-        parts = float(row["rotation_error_deg"]), float(row["translation_error_deg"])
-        assert float(row["pose_error_deg"]) == max(parts)
-        assert row["rank_one_matches"]
 
 
 @pytest.mark.parametrize(
@@ -344,14 +332,13 @@ def test_errors_of_known_poses_are_columns(images, tmp_path):
         ({"threshold_px": 2.5}, r"threshold_px was "),
         ({"pairs": slice(0, 5)}, "pair_count was 21 and is 5 now"),
         ({"pairs": slice(None, None, -1)}, "the folder holds results for a different pair list"),
-        ({"with_rank_one": True}, "with_rank_one was false and is true now"),
         ({"formats": []}, "matches was true and is false now"),
         ({"cameras": "130,130,59.5,44.5"}, "cameras was null"),
     ],
 )
 def test_folder_of_another_batch_is_refused(done, pairs, change, says):
     before = (done[0] / "run.json").read_bytes()
-    named = {"pairs", "with_rank_one", "formats", "cameras"}
+    named = {"pairs", "formats", "cameras"}
     how = {"formats": ["npz"], **{name: change[name] for name in named & change.keys()}}
     chosen = pairs[how.pop("pairs", slice(None))]
     config = MatcherConfig.of(CONFIG, **{n: change[n] for n in change.keys() - named})
@@ -362,16 +349,16 @@ def test_folder_of_another_batch_is_refused(done, pairs, change, says):
 
 def test_an_automatic_threshold_is_part_of_the_header(pairs, tmp_path):
     config = MatcherConfig.of(CONFIG, threshold_px="auto")
-    summary = run_batch(pairs, None, tmp_path, config, limit=2, with_rank_one=True)
+    summary = run_batch(pairs, None, tmp_path, config, limit=2)
     assert summary.with_pose
-    assert run_batch(pairs, None, tmp_path, config, limit=2, with_rank_one=True).computed == 0
+    assert run_batch(pairs, None, tmp_path, config, limit=2).computed == 0
     record = json.loads((tmp_path / "summary.json").read_text())
     assert record["config"]["estimation"]["threshold_px"] == "auto"
     # What was used is a number, and that of the pair.
     assert all(0.01 < float(row["threshold_px"]) < 100 for row in rows(tmp_path))
     fixed = MatcherConfig.of(CONFIG, threshold_px=2.0)
     with pytest.raises(ValueError, match=r'threshold_px was "auto" and is 2\.0 now'):
-        run_batch(pairs, None, tmp_path, fixed, limit=2, with_rank_one=True)
+        run_batch(pairs, None, tmp_path, fixed, limit=2)
 
 
 def test_same_names_in_another_folder_are_refused(done, pairs, tmp_path):

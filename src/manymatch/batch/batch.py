@@ -33,7 +33,6 @@ from manymatch.batch.parts import cut, num_pairs, num_workers, open_run, read_ru
 from manymatch.batch.ray_engine import RayBlocks, ray_cluster
 from manymatch.batch.work import ERROR, VERDICTS, BlockWork, PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
-from manymatch.geometry.pose import pose_auc
 from manymatch.io.files import as_path, output_folder
 from manymatch.io.pairs import Pair, PairList, exhaustive_pairs, numbered, posed, read_pairs
 from manymatch.io.remote import masked
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from manymatch.batch.parts import Outcome, Run, RunProgress
     from manymatch.batch.ray_engine import RayCluster
 
-AUC_THRESHOLDS = (5, 10, 20)
 # Pairs of a block at most, so that it takes less than about 20 s (networks are slow without a GPU),
 # and blocks at least where there are fewer pairs, so that all workers are busy.
 _BLOCK, _BLOCK_OF_NETWORKS, _BLOCKS = 32, 8, 64
@@ -63,16 +61,14 @@ _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 @dataclasses.dataclass(frozen=True)
 class BatchSummary:
-    """Summary of a batch: counts, accuracy and the files that were written.
+    """Summary of a batch: counts and the files that were written.
 
     `total` pairs were asked for, `finished` of them have a row, `computed` rows are new, and
     `with_pose` pairs have a pose of any verdict. `unreadable` of their `images` cannot be read.
     `counts` are pairs by verdict: those of `Confidence`, where "failed" is without a pose, and
-    "error" for pairs that could not be tried; `reasons` say why, the most frequent first. `auc` is
-    the area under the curve of pose errors up to 5, 10 and 20 degrees, in percent, over the pairs
-    whose true pose is known; None without any. `rank_one_auc` is the same for rank-one matches with
-    plain consensus. `files` are tables and files with the matches of all pairs, `seconds` the time
-    of this run, and `interrupted` says whether Ctrl-C ended it.
+    "error" for pairs that could not be tried; `reasons` say why, the most frequent first. `files`
+    are tables and files with the matches of all pairs, `seconds` the time of this run, and
+    `interrupted` says whether Ctrl-C ended it.
     """
 
     folder: Path
@@ -81,8 +77,6 @@ class BatchSummary:
     computed: int
     with_pose: int
     counts: dict[str, int]
-    auc: tuple[float, ...] | None
-    rank_one_auc: tuple[float, ...] | None
     seconds: float
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
@@ -109,7 +103,6 @@ def run_batch(
     cache: object = None,
     cameras: object = None,
     camera_per: CameraPer = "pair",
-    with_rank_one: bool = False,
     formats: Iterable[str] = (),
     limit: int | None = None,
     shard: str | None = None,
@@ -150,8 +143,6 @@ def run_batch(
         images of one size in a folder; all images of one size. But for "pair", the pairs are
         matched a second time, with the focal lengths that all pairs together give. A cache saves
         computing the features twice.
-    with_rank_one : bool
-        Also match the plain way, in further columns.
     formats : iterable of {"parquet", "npz", "h5", "colmap-db", "html"}
         Also keep keypoints and matches in the parts, from which `manymatch.read_matches` reads them
         at any time ("parquet" is only that). When all pairs are finished, files are made of them:
@@ -217,15 +208,12 @@ def run_batch(
         header = {
             **_header(settings, listed, device, cameras),
             "camera_per": camera_per,
-            "with_rank_one": with_rank_one,
             "matches": bool(chosen),
             "block": size,
         }
         keep, memory = bool(chosen), integer(memory_mb, "memory_mb", 0)
         one = 1 if threads > 1 or cluster is not None else None
-        work = PairWork(
-            settings, device, offline, cache, cameras, camera_per, with_rank_one, keep, memory, one
-        )
+        work = PairWork(settings, device, offline, cache, cameras, camera_per, keep, memory, one)
         wanted = [place for place, items in enumerate(blocks) if (items < total).any()]
         own = [place for place in wanted if place % shards == number]
         more = {"ends": ends, "provenance": provenance_of(settings)}
@@ -296,7 +284,7 @@ class _Batch:
         return summary
 
     def _open(self, name: str) -> Run:
-        kept = columns(self.header["with_rank_one"], matches=self.header["matches"])
+        kept = columns(matches=self.header["matches"])
         more = {"parts": name, **self.more}
         return open_run(self.folder, self.header, self.blocks, kept, name, more)
 
@@ -360,9 +348,8 @@ class _Batch:
         for block in self.own:
             wanted[self.blocks[block]] = True
         wanted[self.total :] = False
-        names = columns(self.header["with_rank_one"])
+        names = columns()
         verdicts, counts = Counter[str](dict.fromkeys(VERDICTS, 0)), Counter[str]()
-        errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
         sentences, unreadable = list[str](), set[str]()
 
         def rows() -> Iterator[dict[str, Any]]:
@@ -379,9 +366,6 @@ class _Batch:
                 if "found" in (row["camera0_source"], row["camera1_source"]):
                     counts["found"] += 1
                     counts["undetermined"] += row["focal_determined"] is False
-                for name, values in errors.items():
-                    if row.get(name) is not None:
-                        values.append(row[name])
 
         files = write_tables(self.folder, names, rows, self.header)
         if counts["found"]:
@@ -390,10 +374,6 @@ class _Batch:
                 "unknown and is found from the images, which do not determine it in "
                 f"{counts['undetermined']:,}; cameras can be given."
             )
-        auc, rank_one_auc = (
-            tuple(pose_auc(values, AUC_THRESHOLDS).tolist()) if values else None
-            for values in errors.values()
-        )
         return files, {
             "total": int(wanted.sum()),
             "finished": verdicts.total(),
@@ -401,8 +381,6 @@ class _Batch:
             "images": len(np.unique(numbered(self.pairs)[1][wanted])),
             "unreadable": len(unreadable),
             "counts": dict(verdicts),
-            "auc": auc,
-            "rank_one_auc": rank_one_auc,
             "reasons": tuple(count_reasons(sentences)),
         }
 

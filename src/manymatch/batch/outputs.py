@@ -24,7 +24,6 @@ from manymatch.batch.work import (
     ARRAYS,
     COLUMNS,
     ERROR,
-    RANK_ONE_COLUMNS,
     ROTATION,
     TRANSLATION,
     VERDICTS,
@@ -75,9 +74,9 @@ _HEIGHT, _WIDTH, _BYTES = 400, 320, 16_000
 _FACTS = ("name0", "name1", "verdict", "reason", "error")
 
 
-def columns(with_rank_one: bool, *, matches: bool = False) -> dict[str, Any]:
+def columns(*, matches: bool = False) -> dict[str, Any]:
     """Columns of the tables of a batch, or of its parts with `matches`, with their types."""
-    found: dict[str, Any] = {**COLUMNS, **RANK_ONE_COLUMNS} if with_rank_one else dict(COLUMNS)
+    found: dict[str, Any] = dict(COLUMNS)
     if matches:
         arrow = require("pyarrow", "a batch", "images")
         found |= {
@@ -379,8 +378,7 @@ def read_matches(path: object) -> MatchStore:
     for name, kind, want in (("parts", str, "a text"), ("provenance", dict, "a dict")):
         if not isinstance(known.get(name), kind):
             raise refusal(f"{RUN}: {name!r}", want, known.get(name))
-    kept = columns(known.get("with_rank_one") is True, matches=True)
-    run = Run(folder, known, None, kept, known["parts"])
+    run = Run(folder, known, None, columns(matches=True), known["parts"])
     store = MatchStore(run, known["provenance"], known.get("camera_per", CAMERA_PER[0]))
     if store.rows < (finished := earlier_rows(folder)):
         raise ValueError(

@@ -41,7 +41,7 @@ from manymatch.io.remote import is_remote
 from manymatch.options import num_threads, share_cores, usable_cores
 
 #: Increased when the meaning of a part changes.
-FORMAT = 8
+FORMAT = 9
 RUN = "run.json"
 
 # Files and folders of runs of any kind.

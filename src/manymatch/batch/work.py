@@ -27,12 +27,6 @@ from manymatch.batch.focals import (
 from manymatch.batch.parts import Run, error_sentence, machine_fault, stop_point
 from manymatch.estimate.confidence import Verdict
 from manymatch.features.extractor import Extractor, Features, extract_all
-from manymatch.geometry.pose import (
-    FAILURE_DEG,
-    pose_error_deg,
-    rotation_error_deg,
-    translation_error_deg,
-)
 from manymatch.io.files import name_end
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.matches import alternative_arrays, to_json
@@ -71,17 +65,10 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("second_probability", "noise_px", "threshold_px"), "float64"),
     **dict.fromkeys(("parallax_deg", "rotation_sd_deg", "translation_sd_deg"), "float64"),
     "iterations": "int64",
-    **dict.fromkeys(("pose_error_deg", "rotation_error_deg", "translation_error_deg"), "float64"),
     **dict.fromkeys(("camera0_source", "camera1_source"), "string"),
     **dict.fromkeys(("focal0_px", "focal1_px"), "float64"),
     **FOCAL_COLUMNS,
     "seed": "uint64",
-}
-#: Columns that are added when rank-one matching runs beside it.
-RANK_ONE_COLUMNS: dict[str, str] = {
-    "rank_one_success": "bool",
-    **dict.fromkeys(("rank_one_candidates", "rank_one_inliers", "rank_one_matches"), "int64"),
-    "rank_one_pose_error_deg": "float64",
 }
 #: Arrays of a pair whose matches are kept, each a column of numbers one row of the array after the
 #: other: kind and shape. The alternatives are those of `write_matches_npz`.
@@ -227,7 +214,6 @@ class PairWork:
     cache: object = None
     cameras: object = None
     camera_per: CameraPer = "pair"
-    with_rank_one: bool = False
     keep_matches: bool = False
     memory_mb: int = 512
     threads: int | None = None
@@ -280,7 +266,6 @@ class PairWork:
             shared_focal=is_shared(
                 self.camera_per, (pair.name0, pair.name1), [known.camera for known in cameras]
             ),
-            with_rank_one=self.with_rank_one,
             options=options if self.threads is None else options.replace(threads=self.threads),
         )
         result.orientations = (view0.orientation, view1.orientation)
@@ -302,11 +287,9 @@ class PairWork:
         return views
 
     def _failed(self, index: int, pair: Pair, error: BaseException) -> dict[str, Any]:
-        # A pair with known pose counts as a failure in the area under the curve.
-        missed = {"pose_error_deg": FAILURE_DEG} if pair.has_truth else {}
         which = str(error) if isinstance(error, _UnreadableError) else None
         why = (which and error.__cause__) or error
-        row = {
+        return {
             "index": index,
             "name0": plain_text(pair.name0),
             "name1": plain_text(pair.name1),
@@ -314,13 +297,8 @@ class PairWork:
             "verdict": ERROR,
             "reason": which,
             "error": plain_text(error_sentence(why)),
-            **missed,
             "seed": self.config.options.seed,
         }
-        if self.with_rank_one:
-            row |= {"rank_one_success": False}
-            row |= {f"rank_one_{name}": value for name, value in missed.items()}
-        return row
 
 
 def result_row(
@@ -354,19 +332,6 @@ def result_row(
         "focal1_px": result.camera1.focal,
         **focal_row(camera_per, names, priors, estimate, trusted=usable),
     }
-    plain = result.rank_one
-    if plain is not None:
-        row["rank_one_success"] = plain.estimate.success
-        row["rank_one_candidates"] = plain.graph.num_edges
-        row["rank_one_inliers"] = int(plain.estimate.num_inliers)
-        row["rank_one_matches"] = len(plain.estimate.matches)
-    if pair.R is not None and pair.t is not None:
-        row["pose_error_deg"] = pose_error_deg(estimate.pose, pair.R, pair.t)
-        if estimate.pose is not None:
-            row["rotation_error_deg"] = rotation_error_deg(estimate.pose.R, pair.R)
-            row["translation_error_deg"] = translation_error_deg(estimate.pose.t, pair.t)
-        if plain is not None:
-            row["rank_one_pose_error_deg"] = pose_error_deg(plain.estimate.pose, pair.R, pair.t)
     return {
         name: plain_text(value) if isinstance(value, str) else value
         for name, value in row.items()
