@@ -73,7 +73,7 @@ def test_one_source_is_the_usual_configuration():
     [
         ["classic", "embedded"],
         ["fused", {"name": "dino", "preset": "dinov3", "layer": 12, "debias": 0}],
-        [{"detector": "disk", "matcher": "lightglue", "max_keypoints": 512}, "grid-places"],
+        [{"detector": "aliked", "matcher": "lightglue", "max_keypoints": 512}, "grid-places"],
         [{"detector": "superpoint", "matcher": "lightglue"}],
         TWO,
     ],
@@ -118,7 +118,7 @@ def test_settings_hold_for_every_source():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"preset": "fused", "detector": "disk"}, "detector must be set in its source where there"),
+        ({"preset": "fused", "detector": "orb"}, "detector must be set in its source where there"),
         ({"preset": "fused", "layer": 3}, "layer must be set in its source"),
         ({"preset": "best", "matcher": "nearest"}, "matcher must be set in its source"),
         ({"preset": "fused", "sources": ["classic"]}, "preset and sources must not be given toge"),

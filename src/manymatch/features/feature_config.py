@@ -39,9 +39,7 @@ _INTEGERS = {"max_keypoints": 1, "border": 0, "debias": 0, "nms_radius": 0, "lay
 class FeatureConfig:
     """Detector, descriptor and everything between."""
 
-    detector: str = setting(
-        "sift", "Keypoints: sift, orb, superpoint, aliked, disk, xfeat or grid."
-    )
+    detector: str = setting("sift", "Keypoints: sift, orb, superpoint, aliked, xfeat or grid.")
     descriptor: str = setting(
         NATIVE,
         "native for the detector's own descriptors, or a backbone: a name of manymatch models.",

@@ -34,7 +34,7 @@ ENTRY_POINTS = {"backbone": "manymatch.backbones", "matcher": "manymatch.matcher
 #: Short names of detectors.
 ALIASES = {"aliked": "aliked-n16"}
 # Modules that import torch.
-_WITH_TORCH = ("backbones.published", "backbones.vjepa", "detectors.torch_networks")
+_WITH_TORCH = ("backbones.published", "backbones.vjepa", "detectors.superpoint")
 # How models are listed.
 _KINDS = ("detector", "matcher", "backbone")
 
@@ -336,7 +336,7 @@ def load_detector(
     `name` is one of `detector_names`; "aliked" is the variant n16. The other arguments are as in
     `Selection` and `load_backbone`. By default
     radius and threshold are those of the published code: a radius of 4 for SuperPoint, 2 for
-    ALIKED, DISK and XFeat, 0 (repeated positions only) for SIFT.
+    ALIKED and XFeat, 0 (repeated positions only) for SIFT.
     """
     if not isinstance(name, str):
         raise refusal("detector", "a name", name)

@@ -18,7 +18,7 @@ from tests.support.synthetic_images import texture
 
 cv2 = pytest.importorskip("cv2")
 
-TRAINED = ("xfeat", "aliked-t16", "disk")
+TRAINED = ("xfeat", "aliked-t16")
 NETWORKS = (*TRAINED, "superpoint")
 CLASSIC = ("sift", "orb")
 ALL = (*CLASSIC, *NETWORKS)
@@ -28,9 +28,8 @@ ALL = (*CLASSIC, *NETWORKS)
 def detector(name, **settings):
     if name in TRAINED and locate(models()[name]) is None:
         pytest.skip(f"no weights of {name} here: manymatch models get {name}")
-    if name not in CLASSIC:
-        pytest.importorskip("transformers" if name == "superpoint" else "kornia")
     if name == "superpoint":
+        pytest.importorskip("transformers")
         # The threshold below what 65 equal places have.
         settings = {"weights": "random", "threshold": 0.01, **settings}
     return load_detector(name, **settings)
@@ -230,19 +229,6 @@ def assert_same(keypoints, points, descriptors, share=1.0):
     assert len(keypoints) >= share * len(points)
 
 
-def test_disk_is_the_network_of_kornia():
-    ours = detector("disk", border=0)
-    image = scene(112, 96)
-    (twin,) = ours.module(to_tensor(image))
-    inner = ((twin.keypoints >= 2) & (twin.keypoints <= twin.keypoints.new_tensor((109, 93)))).all(
-        dim=1
-    )
-    keypoints = ours.detect(image)
-    # Nearer to the edge than the window, kornia has none.
-    keypoints = keypoints.take(((keypoints.points >= 2) & (keypoints.points <= (109, 93))).all(1))
-    assert_same(keypoints, twin.keypoints[inner].numpy(), twin.descriptors[inner].numpy())
-
-
 def published_aliked(name):
     """The network in the code of kornia."""
     torch, kornia = pytest.importorskip("torch"), pytest.importorskip("kornia.feature")
@@ -399,8 +385,6 @@ def test_weights_of_another_network_are_refused():
     detector("xfeat"), detector("aliked-t16")
     with pytest.raises(WeightsError, match=r"^weights must be those of 'aliked-n16'"):
         load_detector("aliked", weights=str(locate(models()["aliked-t16"])))
-    with pytest.raises(WeightsError, match=r"extractor"):
-        load_detector("disk", weights=str(locate(models()["xfeat"])))
 
 
 @pytest.mark.parametrize("most", [1, 7, 60, 5000])

@@ -105,7 +105,8 @@ class System(abc.ABC):
     def without(self, package: str) -> str:
         """Say how to install a package that is missing."""
         extra = "images" if package == "cv2" else "features"
-        return f'{self.title} needs {package}: pip install "manymatch[{extra}]"'
+        named = package if package == "kornia" else f'"manymatch[{extra}]"'
+        return f"{self.title} needs {package}: pip install {named}"
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
