@@ -50,7 +50,7 @@ INDEX = "model.safetensors.index.json"
 _FOLDER_VARIABLE = "MANYMATCH_WEIGHTS"
 _OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 # What a network of transformers needs; other formats of the same weights are not downloaded.
-_HUB_FILES = ("config.json", "preprocessor_config.json", "model*.safetensors", INDEX)
+_HUB_FILES = ("config.json", "model*.safetensors", INDEX)
 _OWN, _CACHE, _HUB = "own folder", "own cache", "hub cache"
 _SHA256 = re.compile("[0-9a-f]{64}")
 # Seconds without an answer after which the hub counts as out of reach.

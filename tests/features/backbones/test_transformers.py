@@ -188,14 +188,15 @@ def test_the_download_of_siglip2_includes_the_text_encoder(name):
     assert models()[name].size_mb == round(4e-6 * count, 1)
 
 
-def test_code_beside_the_weights_is_not_run(tmp_path):
+def test_of_a_folder_only_the_weights_are_read(tmp_path):
     folder = tiny.save("dinov2", tmp_path)
     (folder / "evil.py").write_text("raise SystemExit('ran')")
-    names = ("AutoConfig", "AutoModel", "Dinov2Config")
-    code = {"auto_map": dict.fromkeys(names, "evil.Evil")}
+    code = {"auto_map": dict.fromkeys(("AutoConfig", "AutoModel", "Dinov2Config"), "evil.Evil")}
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | code))
-    assert tiny.same(tiny.backbone("dinov2", folder), "dinov2")
+    (folder / "config.json").write_text(json.dumps({**config, **code, "layer_norm_eps": 0.5}))
+    backbone = tiny.backbone("dinov2", folder)
+    assert tiny.same(backbone, "dinov2")
+    assert backbone.module.layernorm.eps == 1e-6
 
 
 @pytest.mark.hub

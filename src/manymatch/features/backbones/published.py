@@ -23,7 +23,6 @@ from manymatch.features.weights import (
     WeightsError,
     check_keys,
     find_weights,
-    first_line,
     freeze,
     load_state,
     random_weights,
@@ -261,25 +260,14 @@ def published_network(
     """Make a published network and load its weights.
 
     Of `model.settings`, "network" is the stem of its class in transformers, such as "Dinov2" for
-    ``Dinov2Config`` and ``Dinov2Model``, and the rest are fields of the configuration. A
-    ``config.json`` beside the weights must agree with these, and decides everything else. The other
-    arguments are as in `load_network`.
+    ``Dinov2Config`` and ``Dinov2Model``, and the rest are fields of the configuration; a
+    ``config.json`` beside the weights is not read. The other arguments are as in `load_network`.
     """
     transformers = require_transformers()
     source = find_weights(model, weights, offline)
     settings = dict(model.settings)
     stem = settings.pop("network")
-    config_class = getattr(transformers, f"{stem}Config")
-    config = config_class(**settings)
-    if source != RANDOM and (source / "config.json").is_file():
-        config = read_config(config_class, source)
-        for name, value in settings.items():
-            got = getattr(config, name, None)
-            if got != value:
-                raise WeightsError(
-                    f"weights must be those of {model.name!r}, got {str(source)!r} (its "
-                    f"config.json says {name} {got!r} instead of {value!r})"
-                )
+    config = getattr(transformers, f"{stem}Config")(**settings)
     network = getattr(transformers, f"{stem}Model")
     return load_network(network, config, source, model, spare=spare, convert=convert)
 
@@ -323,20 +311,6 @@ def load_network(
         mismatched=(key for key, *_ in info["mismatched_keys"]),
     )
     return freeze(module)
-
-
-def read_config(config_class: Any, folder: Path) -> Any:
-    """Read config.json; that of a larger model that contains this one gives its part."""
-    try:
-        with quiet():
-            return config_class.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-    except Exception as error:  # noqa: BLE001 (its checks raise errors of a dozen kinds)
-        raise WeightsError(
-            f"weights must have a config.json that transformers reads, got {str(folder)!r} "
-            f"({first_line(error)})"
-        ) from None
 
 
 @contextlib.contextmanager
