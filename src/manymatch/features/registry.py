@@ -334,9 +334,8 @@ def load_detector(
     """Make a detector and load its weights.
 
     `name` is one of `detector_names`; "aliked" is the variant n16. The other arguments are as in
-    `Selection` and `load_backbone`. By default
-    radius and threshold are those of the published code: a radius of 4 for SuperPoint, 2 for
-    ALIKED and XFeat, 0 (repeated positions only) for SIFT.
+    `Selection` and `load_backbone`. By default radius and threshold are those of the published
+    code: a radius of 4 for SuperPoint, 2 for ALIKED and XFeat. SIFT and ORB have none.
     """
     if not isinstance(name, str):
         raise refusal("detector", "a name", name)

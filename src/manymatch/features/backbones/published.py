@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -244,11 +243,6 @@ class ConvNext(Backbone):
         return maps
 
 
-def require_transformers() -> Any:
-    """Import transformers, or say how to get it."""
-    return require("transformers", "this network", "features", works_now)
-
-
 def published_network(
     model: Model,
     weights: object,
@@ -257,34 +251,20 @@ def published_network(
     spare: tuple[str, ...] = (),
     convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:
-    """Make a published network and load its weights.
+    """Make a published network and load every one of its weights, or refuse.
 
     Of `model.settings`, "network" is the stem of its class in transformers, such as "Dinov2" for
     ``Dinov2Config`` and ``Dinov2Model``, and the rest are fields of the configuration; a
-    ``config.json`` beside the weights is not read. The other arguments are as in `load_network`.
+    ``config.json`` beside the weights is not read. Tensors of the file that begin with `spare` are
+    not used. `convert` changes the tensors of the authors' own file before their names are
+    translated.
     """
-    transformers = require_transformers()
+    transformers = require("transformers", "this network", "features", works_now)
     source = find_weights(model, weights, offline)
     settings = dict(model.settings)
     stem = settings.pop("network")
     config = getattr(transformers, f"{stem}Config")(**settings)
     network = getattr(transformers, f"{stem}Model")
-    return load_network(network, config, source, model, spare=spare, convert=convert)
-
-
-def load_network(
-    network: Any,
-    config: Any,
-    source: Path | Literal["random"],
-    model: Model,
-    spare: tuple[str, ...] = (),
-    convert: Callable[[State], State] | None = None,
-) -> torch.nn.Module:
-    """Make a network of a class of transformers and load every one of its weights, or refuse.
-
-    `source` is what `find_weights` returns. Tensors of the file that begin with `spare` are not
-    used. `convert` changes the tensors of the authors' own file before their names are translated.
-    """
     if source == RANDOM:
         from transformers.initialization import no_init_weights
 
