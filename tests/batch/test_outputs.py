@@ -317,7 +317,7 @@ def test_parts_are_plain_tables(done, pairs):
     ("change", "says"),
     [
         ({"matches": False}, "its batch did not keep the matches, which --format does"),
-        ({"format": 5}, "it has format 5, and this version reads 8"),
+        ({"format": 5}, "it has format 5, and this version reads 9"),
         ({"parts": 3}, "'parts' must be a text"),
         ({"provenance": None}, "'provenance' must be a dict"),
     ],
