@@ -174,9 +174,8 @@ def _written(name0: Any, name1: Any, **parts: Any) -> object:
         again = [io.read_matches_npz(folder / "a.npz").matches]
         try:
             files = (folder / "features.h5", folder / "matches.h5")
-            with io.HlocWriter(*files) as hloc, io.ColmapWriter(folder) as colmap:
+            with io.HlocWriter(*files) as hloc:
                 hloc.add(name0, name1, pair)
-                colmap.add(name0, name1, pair)
             again.append(io.read_hloc(*files[::-1], name0, name1).edges)
         finally:
             assert [path.name for path in Path(outer).iterdir()] == ["folder"]
@@ -193,9 +192,6 @@ READERS: dict[str, Target] = {
     "read_matches": _file(RUN, lambda path: manymatch.read_matches(path.parent)),
     "read_superglue": _file("a.npz", io.read_superglue),
     "read_hloc": _file("a.h5", lambda path: io.read_hloc(path, path, "a.jpg", "b.jpg")),
-    "read_colmap_database": _file(
-        "a.db", lambda path: io.read_colmap_database(path, "a.jpg", "b.jpg")
-    ),
     "read_cameras_text": _file("cameras.txt", io.read_cameras),
     "read_cameras_binary": _file("cameras.bin", io.read_cameras),
     "read_images_text": _file("images.txt", io.read_images),

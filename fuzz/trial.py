@@ -240,9 +240,6 @@ def sound_files(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]
             writer.add(image, other, io.PairMatches(**pairs))
         readers["f.h5"] = lambda path: io.read_hloc(folder / "m.h5", path, "a.jpg", "b.jpg")
         readers["m.h5"] = lambda path: io.read_hloc(path, folder / "f.h5", "a.jpg", "b.jpg")
-        with io.ColmapDatabaseWriter(folder / "d.db") as writer:
-            writer.add(image, other, io.PairMatches(**pairs))
-        readers["d.db"] = lambda path: io.read_colmap_database(path, "a.jpg", "b.jpg")
     except ModuleNotFoundError as error:
         print(f"left out: {error}")
     return {name: (folder / name, read) for name, read in readers.items()}

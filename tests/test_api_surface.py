@@ -138,11 +138,11 @@ def test_data_set_names():
 
 def test_interchange_names():
     assert set(manymatch.io.__all__) == {
-        "AlternativePose", "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter",
+        "AlternativePose", "ColmapDatabaseWriter", "ColmapImage", "HlocWriter",
         "ImageRecord", "Pair",
         "PairMatches", "demo_pair", "exhaustive_pairs",
         "exif_focal", "graph_from_matches", "load_graph", "load_image", "read_associations_csv",
-        "read_cameras", "read_colmap_database", "read_hloc", "read_images", "read_matches_npz",
+        "read_cameras", "read_hloc", "read_images", "read_matches_npz",
         "read_pairs",
         "read_superglue", "write_associations_csv",
         "write_matches_npz",

@@ -3,7 +3,7 @@
     python benchmarks/accuracy/embedded.py --out out/accuracy
 
 Chooses the detector of the "embedded" preset: dense features of block 10 at the keypoints of SIFT,
-DISK, ALIKED and XFeat, all from weights that install as packages, and for comparison the detectors'
+ALIKED and XFeat, all from weights that install as packages, and for comparison the detectors'
 own descriptors (``--own``). Longer edge 1024 px (thermal frames as they are), at most 2048
 keypoints. Three systems: mutual nearest neighbours with PoseLib; K = 5, first 2048, GMS, first
 1024, two-stage; "auto". 1 px at working size, 1,000 to 20,000 iterations, five seeds. Features are
@@ -24,7 +24,7 @@ from manymatch_lab.evaluate.run import RunConfig
 from manymatch_lab.evaluate.statistics import macro_difference
 from manymatch_lab.evaluate.tables import Table
 
-DETECTORS = ("sift", "disk", "aliked", "xfeat")
+DETECTORS = ("sift", "aliked", "xfeat")
 CONFIGS = {
     "rank-one, PoseLib": RunConfig("poselib", Association.rank_one(), protocol.OPTIONS),
     "K = 5, GMS, two-stage": RunConfig("hcm-mcm", Association.paper(), protocol.OPTIONS),

@@ -91,12 +91,8 @@ THEIRS: dict[str, list[Any]] = {
     "SIFT, PoseLib": [SIFT],
     "XFeat, PoseLib": [XFEAT],
     "ALIKED, PoseLib": [N16],
-    "DISK, PoseLib": [{"name": "disk", "detector": "disk"}],
     "XFeat + LighterGlue, PoseLib": [{"detector": "xfeat", "matcher": "lighterglue"}],
     "ALIKED + LightGlue, PoseLib": [{"detector": "aliked", "matcher": "lightglue"}],
-    "DISK + LightGlue, PoseLib": [{"detector": "disk", "matcher": "lightglue"}],
-    "LoFTR, PoseLib": ["loftr"],
-    "Efficient LoFTR, PoseLib": ["efficient-loftr"],
 }
 #: Lists with LightGlue, from which "best" was chosen.
 LARGE: dict[str, list[Any]] = {

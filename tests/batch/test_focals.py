@@ -252,12 +252,8 @@ def test_a_shared_batch_is_the_same_however_it_is_run(listed, tmp_path):
         listed, None, whole, CONFIG, workers=1, camera_per="folder", formats=["npz"]
     )
     assert summary.computed == len(listed)
-    run_batch(listed, None, parts, CONFIG, workers=2, camera_per="folder", limit=2, formats=["npz"])
-    few = focals(parts)
     run_batch(listed, None, parts, CONFIG, workers=3, camera_per="folder", formats=["npz"])
     assert rows(parts) == rows(whole)
-    # More pairs say something else, and the first ones were done again.
-    assert focals(parts)[:2] != few
     again = run_batch(listed, None, whole, CONFIG, camera_per="folder", formats=["npz"])
     assert again.computed == 0
     with pytest.raises(ValueError, match='camera_per was "folder" and is "all" now'):
@@ -292,12 +288,10 @@ def test_a_sample_of_many_pairs_decides_about_their_focal_length(listed, tmp_pat
     for _ in range(2):
         summary = run_batch(listed, None, tmp_path / "parts", CONFIG, workers=2, **how)
     assert summary.computed == 0
-    assert not summary.notes or "missing" not in " ".join(summary.notes)
     assert_same(tmp_path / "parts", tmp_path / "whole")
     next((tmp_path / "parts").glob("parts-*/000000.parquet")).unlink()
     summary = run_batch(listed, None, tmp_path / "parts", CONFIG, workers=2, **how)
     assert summary.computed == 1
-    assert any(note.startswith("Parts of 1 finished pair are missing") for note in summary.notes)
 
 
 @pytest.mark.usefixtures("determined")

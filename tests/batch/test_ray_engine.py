@@ -155,7 +155,7 @@ def test_two_nodes_give_what_one_process_gives(batch, local, tmp_path):
 def test_both_passes_of_shared_focal_lengths(views, tmp_path):
     pairs = exhaustive_pairs(views)[:25]
     for engine, address in (("local", None), ("ray", "auto")):
-        how = {"engine": engine, "address": address, "camera_per": "all", "with_rank_one": True}
+        how = {"engine": engine, "address": address, "camera_per": "all"}
         run_batch(pairs, None, tmp_path / engine, CONFIG, **how)
     assert rows(tmp_path / "ray") == rows(tmp_path / "local")
 

@@ -91,8 +91,8 @@ def test_the_file_of_the_reference_comes_first():
 
 def test_missing_libraries_are_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    entry = as_json("disk")
-    assert entry["missing_libraries"] == ["torch", "kornia"]
+    entry = as_json("dinov2-vits14")
+    assert entry["missing_libraries"] == ["torch", "transformers"]
     assert entry["ready"] is False
     assert 'pip install "manymatch[features]"' in entry["commands"]
     assert as_json("grid")["ready"] is True

@@ -135,7 +135,7 @@ def results(place):
     return {
         str(path.relative_to(place / "out")): content(path)
         for path in sorted((place / "out").rglob("*"))
-        if path.is_file() and not path.name.startswith(".") and path.parent.name != "times"
+        if path.is_file() and not path.name.startswith(".")
     }
 
 

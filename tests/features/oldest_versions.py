@@ -66,11 +66,10 @@ def maps(folder: Path) -> dict[str, np.ndarray]:
             for layer in (1, 3):
                 found[f"{name} {layer}"] = backbone.forward(x, [layer], norm=True)[layer].numpy()
         detector = load_detector("superpoint", weights=folder / "superpoint_v1.pth")
-        x = torch.rand(1, 3, 48, 64, generator=torch.Generator().manual_seed(1))
-        scores, encoded = detector.run(x)
-        found["superpoint scores"] = scores.numpy()
-        where = torch.tensor([[10.0, 20.0], [33.0, 7.0]])
-        found["superpoint descriptors"] = detector.sample(encoded, where).numpy()
+        image = np.random.default_rng(1).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+        found["superpoint scores"], encoded = detector.maps(image)
+        where = np.array([[10.0, 20.0], [33.0, 7.0]])
+        found["superpoint descriptors"] = detector.describe(encoded, where)
     return found
 
 

@@ -89,7 +89,6 @@ def test_good_ones_pass(kind, layer):
     report = check_backbone(kind(), layer=layer)
     assert report.ok, str(report)
     assert report.layer == (kind.num_layers if layer is None else 1)
-    assert max(map(abs, report.offset)) < 0.1
     assert str(report) == f"filters, layer {report.layer}: no problems found."
 
 

@@ -1,4 +1,4 @@
-"""Downloads of single files: they resume, and only the right bytes are kept."""
+"""Downloads of single files: they outlive a lost connection, and only the right bytes are kept."""
 
 from __future__ import annotations
 
@@ -107,44 +107,22 @@ def test_a_cut_connection_is_resumed(server, path, caplog, monkeypatch):
     assert f"downloading {server.url}" in caplog.text
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_a_later_call_resumes_or_starts_again(server, path, ranges):
-    path.parent.mkdir()
-    path.with_name("w.pt.part").write_bytes(DATA[:100_000])
-    server.ranges = ranges
-    download(server.url, path, DIGEST[:8])
-    assert path.read_bytes() == DATA
-    assert server.asked == ["bytes=100000-"]
-    assert names(path) == ["w.pt"]
-
-
 def test_a_wrong_hash_is_not_kept(server, path):
-    assert DIGEST in broken(server, path, "which is not kept", sha256="0" * 64)
+    assert DIGEST in broken(server, path, "instead of 0000", sha256="0" * 64)
     assert names(path) == []
 
 
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_refusal_is_not_repeated(server, path, status):
     server.status = status
-    broken(server, path, f"{status}.*0.0 MB are kept in")
+    broken(server, path, f"{status}")
     assert len(server.asked) == 1
+    assert names(path) == []
 
 
 def test_an_unreachable_server_is_one_sentence(path):
-    with pytest.raises(DownloadError, match=r"refused.*the same command resumes"):
+    with pytest.raises(DownloadError, match="refused"):
         download("http://127.0.0.1:9/w.pt", path)
-
-
-def test_an_interruption_keeps_the_part_and_says_so(path, monkeypatch, caplog):
-    def interrupted(_url, file, **_):
-        file.write(DATA[:1000])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("huggingface_hub.file_download.http_get", interrupted)
-    with caplog.at_level(logging.WARNING, "manymatch"), pytest.raises(KeyboardInterrupt):
-        download("http://127.0.0.1:9/w.pt", path)
-    assert "w.pt.part, where the same command resumes" in caplog.text
-    assert path.with_name("w.pt.part").read_bytes() == DATA[:1000]
 
 
 @pytest.fixture
@@ -189,7 +167,7 @@ def test_only_the_network_that_was_asked_for_is_kept(server, online, content):
 def test_a_wrong_hash_is_one_sentence_of_ours(server):
     model = models()["vjepa2.1-vitl16"]
     model = dataclasses.replace(model, url=server.url, sha256={"w.pt": "0" * 8})
-    with pytest.raises(ValueError, match="instead of 00000000, which is not kept") as error:
+    with pytest.raises(ValueError, match="instead of 00000000") as error:
         find_weights(model)
     assert "\n" not in str(error.value)
 

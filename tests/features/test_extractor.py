@@ -148,7 +148,6 @@ CHANGES |= {
     "enlarge": False,
     "threshold": 0.03,
     "border": 5,
-    "nms_radius": 3,
     "weights": "other",
 }
 

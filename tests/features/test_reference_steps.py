@@ -354,7 +354,7 @@ def test_detectors_and_backbones_run_with_these_switches(image, monkeypatch):
         monkeypatch.setattr(owner, name, watched)
 
     detector, backbone = load_detector("superpoint", weights="random"), tiny.backbone("dinov2")
-    watch(detector, "run")
+    watch(detector.module.encoder, "forward")
     watch(backbone, "forward")
     detector.detect(image)
     dense_maps([image], backbone)

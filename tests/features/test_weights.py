@@ -246,7 +246,6 @@ def test_the_catalogue_pins_revisions_and_hashes():
     assert loose == {
         *("dinov3-vit7b16", "dinov3-convnext-small"),
         *("dinov3-convnext-base", "dinov3-convnext-large"),
-        "efficient-loftr",
     }
 
 
@@ -484,15 +483,7 @@ def test_weights_of_another_model_or_size_are_refused(tmp_path):
     refused("weights must be those of 'dinov3'", load, other)
     refused(r"tensors \d+ missing of \d+", load, other / "model.safetensors")
     wide = tiny.save("dinov3", tmp_path / "wide", hidden_size=64)
-    refused("hidden_size 64 instead of 32", load, wide)
-
-
-def test_the_config_beside_the_weights_decides_the_rest(tmp_path):
-    backbone = load(tiny.save("dinov3", tmp_path, layer_norm_eps=0.5))
-    assert backbone.module.norm.eps == 0.5
-    for text in ("{", '{"hidden_size": "many"}', "[]"):
-        (tmp_path / "config.json").write_text(text)
-        refused(r"config\.json", load, tmp_path)
+    refused("of another shape", load, wide)
 
 
 def test_the_image_encoder_is_taken_out_of_the_whole_model(tmp_path):

@@ -1,7 +1,5 @@
 """The database for COLMAP: what pycolmap reads of it, and what its mappers make of it."""
 
-import contextlib
-import sqlite3
 import subprocess
 import sys
 
@@ -10,14 +8,7 @@ import pytest
 from PIL import Image
 
 from manymatch import Camera, RelativePose
-from manymatch.io import (
-    ColmapDatabaseWriter,
-    ImageRecord,
-    PairMatches,
-    load_graph,
-    load_image,
-    read_colmap_database,
-)
+from manymatch.io import ColmapDatabaseWriter, ImageRecord, PairMatches, load_image
 from manymatch.io.image import stored_orientation
 from tests.support.importers import mapped
 from tests.support.leftovers import no_leftovers
@@ -227,86 +218,6 @@ def test_pycolmap_is_asked_for_in_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycolmap", None)
     with pytest.raises(ImportError, match=r'COLMAP.s database needs pycolmap.*"manymatch.colmap."'):
         ColmapDatabaseWriter(tmp_path / "database.db")
-
-
-# ------------------------------------------------------------------------------------- reading
-
-
-def test_the_matches_come_back(tmp_path):
-    path = tmp_path / "da#ta%20base?.db"
-    a, b, c = (ImageRecord(name, camera=PLAIN) for name in (*NAMES, "c"))
-    write(path, (b, a, PairMatches(P1, P0, MATCHES[:, ::-1])), (a, c, PairMatches(P0, [], [])))
-    graph = read_colmap_database(path, *NAMES)
-    assert graph.edges.tolist() == MATCHES.tolist()
-    np.testing.assert_allclose(graph.points0, P0, atol=1e-4)
-    np.testing.assert_allclose(graph.points1, P1, atol=1e-4)
-    assert read_colmap_database(path, *NAMES[::-1]).edges.tolist() == MATCHES[:, ::-1].tolist()
-    assert load_graph(path, name0=NAMES[0], name1=NAMES[1]) == graph
-    empty = read_colmap_database(path, NAMES[0], "c")
-    assert (empty.num_edges, empty.points1.shape) == (0, (0, 2))
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
-    for names, says in (
-        (("a", NAMES[1]), "it has no image 'a'"),
-        ((NAMES[1], "c"), "it has no pair"),
-        ((NAMES[0], NAMES[0]), "it has no pair"),
-    ):
-        with pytest.raises(ValueError, match=rf"^path must be a COLMAP database, .*{says}"):
-            read_colmap_database(path, *names)
-
-
-def test_a_database_of_colmap_that_is_still_open(tmp_path):
-    """What SQLite has beside the file belongs to it."""
-    path = tmp_path / "database.db"
-    with pycolmap.Database.open(path) as database:
-        number = database.write_camera(pycolmap.Camera(**PLAIN.to_colmap()))
-        for name, points in (("a", P0), ("b", P1)):
-            image = database.write_image(pycolmap.Image(name=name, camera_id=number))
-            four = np.column_stack([points + 0.5, np.ones((len(points), 2))])
-            database.write_keypoints(image, four.astype(np.float32))
-        database.write_matches(1, 2, MATCHES.astype(np.uint32))
-        assert read_colmap_database(path, "a", "b").edges.tolist() == MATCHES.tolist()
-
-
-@pytest.mark.parametrize(
-    ("statement", "says"),
-    [
-        ("UPDATE keypoints SET rows = 1000000", "keypoints do not have the size"),
-        ("UPDATE keypoints SET rows = -1, cols = -8", "keypoints do not have the size"),
-        ("UPDATE keypoints SET data = 'text'", "keypoints do not have the size"),
-        ("UPDATE matches SET cols = 1, rows = 6", "matches do not have the size"),
-        ("UPDATE matches SET rows = 'three'", "matches do not have the size"),
-        ("UPDATE matches SET data = x'ffffffff00000000', rows = 1", "got 4294967295"),
-        ("UPDATE images SET name = 'c' WHERE image_id = 2", "it has no image 'b'"),
-        ("DROP TABLE matches", "it has no table of matches"),
-        (
-            "DROP TABLE matches; CREATE VIEW matches AS WITH RECURSIVE n(rows) AS (SELECT 1 UNION "
-            "ALL SELECT rows + 1 FROM n) SELECT rows, 2 AS cols, '' AS data, 0 AS pair_id FROM n",
-            "it has no table of matches",
-        ),
-        (
-            "DROP TABLE matches; CREATE TABLE matches(pair_id, rows, cols, "
-            "data GENERATED ALWAYS AS (zeroblob(1000000000))); "
-            "INSERT INTO matches VALUES (2147483649, 1, 2)",
-            "too big",
-        ),
-    ],
-)
-def test_damaged_databases(tmp_path, statement, says):
-    path = tmp_path / "database.db"
-    write(path, (*(ImageRecord(n, camera=PLAIN) for n in "ab"), PairMatches(P0, P1, MATCHES)))
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA foreign_keys = OFF")
-        connection.executescript(statement)
-        connection.commit()
-    with pytest.raises(ValueError, match=rf"^path must be a COLMAP database, got .*{says}"):
-        read_colmap_database(path, "a", "b")
-
-
-def test_other_files_are_no_databases(tmp_path):
-    (tmp_path / "a").write_bytes(b"something else")
-    for name, says in (("a", "it is not a file of SQLite"), ("absent", "no such file")):
-        with pytest.raises(ValueError, match=rf"^path must be a COLMAP database.*{says}"):
-            read_colmap_database(tmp_path / name, "a", "b")
 
 
 # ------------------------------------------------------------------------------------- mappers

@@ -6,16 +6,13 @@ import zipfile
 import numpy as np
 import pytest
 
-from manymatch import AssociationGraph, Camera, RelativePose
+from manymatch import AssociationGraph, RelativePose
 from manymatch.io import (
-    ColmapDatabaseWriter,
     HlocWriter,
-    ImageRecord,
     PairMatches,
     load_graph,
     read_associations_csv,
     read_cameras,
-    read_colmap_database,
     read_hloc,
     read_images,
     read_matches_npz,
@@ -39,24 +36,12 @@ def superglue(path):
         np.savez(file, keypoints0=P0, keypoints1=P1, **arrays)
 
 
-def array(path):
-    with path.open("wb") as file:
-        np.save(file, np.array(MATCHES))
-
-
 def hloc(path):
     pytest.importorskip("h5py")
     with HlocWriter(path.with_suffix(".features.h5"), path) as writer:
         writer.add("a", "b", PAIR)
     path.rename(path.with_suffix(".whole.h5"))
     path.with_suffix(".whole.h5").replace(path)
-
-
-def database(path):
-    pytest.importorskip("pycolmap")
-    camera = Camera("PINHOLE", 9, 9, [9, 9, 4, 4])
-    with ColmapDatabaseWriter(path) as writer:
-        writer.add(*(ImageRecord(name, camera=camera) for name in "ab"), PAIR)
 
 
 CAMERA = struct.pack("<IiQQ4d", 1, 1, 640, 480, 500, 510, 320, 240)
@@ -70,7 +55,6 @@ FILES = {
     "graph.npz": (GRAPH.save, AssociationGraph.load, True),
     "any.npz": (GRAPH.save, load_graph, True),
     "superglue.npz": (superglue, read_superglue, True),
-    "matches.npy": (array, lambda path: load_graph(path, points0=P0, points1=P1), True),
     "matches.npz": (
         lambda path: write_matches_npz(path, P0, P1, MATCHES, confidence=SCORES, pose=POSE),
         read_matches_npz, True),
@@ -80,7 +64,6 @@ FILES = {
     "images.txt": (
         lambda path: path.write_text("1 1 0 0 0 0 0 0 1 a.jpg\n1 2 -1\n"), read_images, False),
     "images.bin": (lambda path: path.write_bytes(ONE + IMAGE), read_images, True),
-    "database.db": (database, lambda path: read_colmap_database(path, "a", "b"), False),
     "hloc.h5": (
         hloc, lambda path: read_hloc(path, path.with_suffix(".features.h5"), "a", "b"), False),
 }  # fmt: skip

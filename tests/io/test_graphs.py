@@ -53,42 +53,6 @@ def test_text_of_the_file(tmp_path):
     assert (tmp_path / "a.csv").read_text() == HEADER + "1,0,1.5,2.0,3.0,0.1,0.1,2\n"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(graphs(), st.integers(0, 2**31))
-def test_sources_of_a_csv_come_back(tmp_path, graph, seed):
-    names = ["sift", "a net", "é"]
-    source = np.random.default_rng(seed).integers(0, 3, graph.num_edges)
-    values = graph.of_edges() | {"source": source, "source_names": names}
-    graph = AssociationGraph(graph.points0, graph.points1, graph.edges, **values)
-    path = tmp_path / "graph.csv"
-    write_associations_csv(graph, path)
-    back = load_graph(path)
-    assert np.array_equal(back.edges, graph.edges)
-    assert np.array_equal(back.similarity, graph.similarity)
-    if graph.num_edges == 0:
-        assert back.source is None
-        return
-    assert [back.source_names[s] for s in back.source] == [names[s] for s in source]
-
-
-def test_sources_of_a_csv_that_do_not_fit(tmp_path):
-    path = tmp_path / "a.csv"
-    header = HEADER.strip() + ",source\n"
-    for line in ("0,0,1,2,3,4,0.5,1", "0,0,1,2,3,4,0.5,1,a,b"):
-        path.write_text(header + line + "\n")
-        with pytest.raises(ValueError, match=r"association CSV .*line 2: "):
-            read_associations_csv(path)
-    path.write_text(header + "0,0,1,2,3,4,0.5,1,a\n0,1,1,2,3,5,0.5,1,\n")
-    with pytest.raises(ValueError, match=r"association CSV .*source must hold"):
-        read_associations_csv(path)
-    path.write_text(header + "".join(f"{k},0,1,2,3,4,0.5,1,s{k}\n" for k in range(65)))
-    with pytest.raises(ValueError, match=r"association CSV .*source must hold"):
-        read_associations_csv(path)
-    graph = AssociationGraph(P0, P1, [[0, 0]], [1.0], [1], source=[0], source_names=["a,b"])
-    with pytest.raises(ValueError, match="graph must have names of sources without comma"):
-        write_associations_csv(graph, path)
-
-
 def test_holes_and_order(tmp_path):
     path = tmp_path / "a.csv"
     rows = ["40,7,1,2,3,4,0.5,2", "3,900,5,6,7,8,0.25,1", "3,7,5,6,3,4,0.75,1"]
@@ -245,19 +209,14 @@ def test_load_graph_reads_our_own_files_and_arrays(tmp_path):
     graph = AssociationGraph(P0, P1, EDGES, [0.75, 0.5, 0.25], [1, 1, 2])
     graph.save(tmp_path / "graph.npz")
     assert load_graph(tmp_path / "graph.npz") == graph
-    np.save(tmp_path / "matches.npy", np.array(EDGES))
-    plain = load_graph(tmp_path / "matches.npy", points0=P0, points1=P1)
-    assert plain == AssociationGraph(P0, P1, EDGES)
 
 
 def test_arguments_that_do_not_fit_the_kind(tmp_path):
-    np.save(tmp_path / "matches.npy", np.array(EDGES))
-    with pytest.raises(ValueError, match=r"points0 must be given for .npy files"):
-        load_graph(tmp_path / "matches.npy")
-    with pytest.raises(ValueError, match="points0 must be left out for SuperGlue"):
-        load_graph(superglue(tmp_path / "a.npz"), points0=P0)
-    with pytest.raises(ValueError, match=r"points1 must be an \(N, 2\) array"):
-        load_graph(tmp_path / "matches.npy", points0=P0, points1=[1.0])
+    (tmp_path / "matches.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(ValueError, match=r"name0 must be given for hloc .h5 files"):
+        load_graph(tmp_path / "matches.h5", features="features.h5")
+    with pytest.raises(ValueError, match="name1 must be left out for SuperGlue"):
+        load_graph(superglue(tmp_path / "a.npz"), name1="b")
 
 
 def test_junk_is_refused(tmp_path):

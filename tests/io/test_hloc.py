@@ -56,27 +56,6 @@ def test_hloc_comes_back(h5py, tmp_path):
     assert no_leftovers(tmp_path)
 
 
-def test_hloc_keeps_sources_beside_what_it_reads_itself(h5py, tmp_path):
-    files = tmp_path / "features.h5", tmp_path / "matches.h5"
-    sources = {"source": [1, 0, 1], "source_names": ("sift", "é, net")}
-    with HlocWriter(*files) as writer:
-        writer.add("a.jpg", "b.jpg", PairMatches(P0, P1, MATCHES, SCORES, **sources))
-        writer.add("a.jpg", "c.jpg", PairMatches(P0, P1, MATCHES, SCORES))
-    for names, edges in ((("a.jpg", "b.jpg"), [4, 3, 0]), (("b.jpg", "a.jpg"), [0, 1, 2])):
-        graph = read_hloc(files[1], files[0], *names)
-        assert graph.edges[:, 0].tolist() == edges
-        assert (graph.source.tolist(), graph.source_names) == ([1, 1, 0], ("sift", "é, net"))
-    assert read_hloc(files[1], files[0], "a.jpg", "c.jpg").source is None
-    with h5py.File(files[1], "r+") as file:
-        assert file["a.jpg/b.jpg/source0"][()].tolist() == [0, -1, -1, 1, 1]
-        assert set(file["a.jpg/c.jpg"]) == {"matches0", "matching_scores0"}
-        file["a.jpg/c.jpg/source0"] = [0.5]  # of another program
-        file["a.jpg/b.jpg/source0"].attrs["names"] = "[[1, 2"
-    assert read_hloc(files[1], files[0], "a.jpg", "c.jpg").source is None
-    with pytest.raises(ValueError, match=r"hloc .h5 file of matches"):
-        read_hloc(files[1], files[0], "a.jpg", "b.jpg")
-
-
 def test_hloc_scores_are_always_there(h5py, tmp_path):
     """hloc always reads the scores, even where it ignores them."""
     from tests.support.importers import hloc_keypoints, hloc_matches

@@ -13,6 +13,7 @@ import pytest
 from manymatch.associate.merge import merge_graphs
 from manymatch.batch.batch import run_batch
 from manymatch.features.feature_config import FEATURE_PRESETS
+from manymatch.features.registry import register_matcher
 from manymatch.matcher.config import PRESETS, SOURCE_PRESETS, MatcherConfig, SourceConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch_lab.datasets import exhaustive_pairs
@@ -27,6 +28,7 @@ TWO = [
 ]
 
 
+@register_matcher("grid-places", replace=True)
 def columns(image0, image1):
     """Match every pixel of a grid with itself: enough to have places of its own."""
     del image1
@@ -71,7 +73,7 @@ def test_one_source_is_the_usual_configuration():
     [
         ["classic", "embedded"],
         ["fused", {"name": "dino", "preset": "dinov3", "layer": 12, "debias": 0}],
-        [{"detector": "disk", "matcher": "lightglue", "max_keypoints": 512}, "efficient-loftr"],
+        [{"detector": "aliked", "matcher": "lightglue", "max_keypoints": 512}, "grid-places"],
         [{"detector": "superpoint", "matcher": "lightglue"}],
         TWO,
     ],
@@ -116,7 +118,7 @@ def test_settings_hold_for_every_source():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"preset": "fused", "detector": "disk"}, "detector must be set in its source where there"),
+        ({"preset": "fused", "detector": "orb"}, "detector must be set in its source where there"),
         ({"preset": "fused", "layer": 3}, "layer must be set in its source"),
         ({"preset": "best", "matcher": "nearest"}, "matcher must be set in its source"),
         ({"preset": "fused", "sources": ["classic"]}, "preset and sources must not be given toge"),
@@ -140,8 +142,8 @@ def test_settings_hold_for_every_source():
             "descriptor must be 'native' with the matcher 'lightglue'",
         ),
         (
-            {"sources": [{"detector": "sift", "matcher": "efficient-loftr"}]},
-            "detector must be left out with the matcher 'efficient-loftr', got 'sift'",
+            {"sources": [{"detector": "sift", "matcher": "grid-places"}]},
+            "detector must be left out with the matcher 'grid-places', got 'sift'",
         ),
         ({"preset": "classic", "detector": "images"}, "detector must be one that finds keypoints"),
     ],
@@ -153,10 +155,10 @@ def test_bad_sources_are_named(arguments, words):
 
 
 def test_matcher_of_images_needs_no_detector():
-    config = MatcherConfig.of("embedded", matcher="efficient-loftr")
+    config = MatcherConfig.of("embedded", matcher="grid-places")
     features = config.sources[0].features
     assert (features.detector, features.descriptor) == ("images", "native")
-    assert config.title == "efficient-loftr"
+    assert config.title == "grid-places"
     assert config.sources[0].takes_images
     assert MatcherConfig.from_dict(config.to_dict()) == config
 
@@ -216,7 +218,7 @@ def test_features_of_every_source_are_needed(photos):
 def test_source_without_keypoints_in_a_batch(photos, tmp_path):
     config = MatcherConfig.of(sources=[TWO[0], {"name": "own", "matcher": columns}], seed=1)
     pairs = exhaustive_pairs(photos[0].parent)
-    for form in ("h5", "colmap", "colmap-db"):
+    for form in ("h5", "colmap-db"):
         with pytest.raises(
             ValueError, match=r"formats must be parquet or npz where a source .*\(own\)"
         ):

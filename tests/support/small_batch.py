@@ -26,17 +26,14 @@ def rows(folder):
 
 
 def content(folder):
-    """Return the bytes of all files of a batch by name, but for times and the summary.
+    """Return the bytes of all files of a batch by name, but for the summary.
 
     A process that was killed may have left a temporary file, which a later run removes.
     """
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and path.parent.name != "times"
-        and path.name != "summary.json"
-        and not path.name.endswith(".tmp")
+        if path.is_file() and path.name != "summary.json" and not path.name.endswith(".tmp")
     }
 
 

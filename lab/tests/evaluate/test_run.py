@@ -81,13 +81,15 @@ def test_run_without_limit_computes_the_remaining_pairs(tmp_path):
     assert source.asked == []
 
 
-def test_a_damaged_part_is_set_aside_and_computed_again(tmp_path):
+def test_a_damaged_part_is_named_and_computed_again_without_it(tmp_path):
     whole = run_set(SmallGraphs(6), {"a": CONFIG}, tmp_path)["a"]
     path = tmp_path / "a" / "parts" / "000001.parquet"
     path.write_bytes(path.read_bytes()[:-25])
     source = SmallGraphs(6)
-    with pytest.warns(UserWarning, match="000001.damaged"):
-        again = run_set(source, {"a": CONFIG}, tmp_path)["a"]
+    with pytest.raises(ValueError, match=r"parts/000001\.parquet"):
+        run_set(source, {"a": CONFIG}, tmp_path)
+    path.unlink()
+    again = run_set(source, {"a": CONFIG}, tmp_path)["a"]
     assert sorted(source.asked) == [4, 5]
     assert without_seconds(again) == without_seconds(whole)
 

@@ -49,7 +49,6 @@ _EXPORT_NAMES = {
     "Settings (TOML)": "config",
     "Matches (NumPy)": "npz",
     "hloc (HDF5)": "h5",
-    "COLMAP (text)": "colmap",
     "COLMAP (database)": "colmap-db",
 }
 _CAMERA_HINT = "from EXIF, else found from the photographs"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import itertools
 import json
 import re
 import time
@@ -24,7 +23,6 @@ from manymatch.batch.outputs import (
     checked_formats,
     columns,
     count_reasons,
-    earlier_rows,
     rows_in_order,
     write_json,
     write_outputs,
@@ -34,7 +32,6 @@ from manymatch.batch.parts import cut, num_pairs, num_workers, open_run, read_ru
 from manymatch.batch.ray_engine import RayBlocks, ray_cluster
 from manymatch.batch.work import ERROR, VERDICTS, BlockWork, PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
-from manymatch.geometry.pose import pose_auc
 from manymatch.io.files import as_path, output_folder
 from manymatch.io.pairs import Pair, PairList, exhaustive_pairs, numbered, posed, read_pairs
 from manymatch.io.remote import masked
@@ -52,9 +49,6 @@ if TYPE_CHECKING:
     from manymatch.batch.parts import Outcome, Run, RunProgress
     from manymatch.batch.ray_engine import RayCluster
 
-AUC_THRESHOLDS = (5, 10, 20)
-# How often blocks are done again whose parts turn out to be damaged.
-_REPAIRS = 3
 # Pairs of a block at most, so that it takes less than about 20 s (networks are slow without a GPU),
 # and blocks at least where there are fewer pairs, so that all workers are busy.
 _BLOCK, _BLOCK_OF_NETWORKS, _BLOCKS = 32, 8, 64
@@ -66,16 +60,14 @@ _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 @dataclasses.dataclass(frozen=True)
 class BatchSummary:
-    """Summary of a batch: counts, accuracy and the files that were written.
+    """Summary of a batch: counts and the files that were written.
 
     `total` pairs were asked for, `finished` of them have a row, `computed` rows are new, and
     `with_pose` pairs have a pose of any verdict. `unreadable` of their `images` cannot be read.
     `counts` are pairs by verdict: those of `Confidence`, where "failed" is without a pose, and
-    "error" for pairs that could not be tried; `reasons` say why, the most frequent first. `auc` is
-    the area under the curve of pose errors up to 5, 10 and 20 degrees, in percent, over the pairs
-    whose true pose is known; None without any. `rank_one_auc` is the same for rank-one matches with
-    plain consensus. `files` are tables and files with the matches of all pairs, `seconds` the time
-    of this run, and `interrupted` says whether Ctrl-C ended it.
+    "error" for pairs that could not be tried; `reasons` say why, the most frequent first. `files`
+    are tables and files with the matches of all pairs, `seconds` the time of this run, and
+    `interrupted` says whether Ctrl-C ended it.
     """
 
     folder: Path
@@ -84,8 +76,6 @@ class BatchSummary:
     computed: int
     with_pose: int
     counts: dict[str, int]
-    auc: tuple[float, ...] | None
-    rank_one_auc: tuple[float, ...] | None
     seconds: float
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
@@ -112,7 +102,6 @@ def run_batch(
     cache: object = None,
     cameras: object = None,
     camera_per: CameraPer = "pair",
-    with_rank_one: bool = False,
     formats: Iterable[str] = (),
     limit: int | None = None,
     shard: str | None = None,
@@ -129,8 +118,7 @@ def run_batch(
     ``parts/000123.parquet`` as each block is finished. Parts that exist are finished; the same call
     does the missing ones. At the end, or at Ctrl-C, ``pairs.csv``, ``pairs.parquet`` and
     ``summary.json`` are written from the parts, rows in the order of the pairs. Parts and tables
-    are the same bytes however often a run was killed, with any number of workers; the seconds of
-    the pairs are in files of their own, in ``times/``.
+    are the same bytes however often a run was killed, with any number of workers.
 
     Parameters
     ----------
@@ -154,18 +142,14 @@ def run_batch(
         images of one size in a folder; all images of one size. But for "pair", the pairs are
         matched a second time, with the focal lengths that all pairs together give. A cache saves
         computing the features twice.
-    with_rank_one : bool
-        Also match the plain way, in further columns.
-    formats : iterable of {"parquet", "npz", "h5", "colmap", "colmap-db", "html"}
+    formats : iterable of {"parquet", "npz", "h5", "colmap-db"}
         Also keep keypoints and matches in the parts, from which `manymatch.read_matches` reads them
         at any time ("parquet" is only that). When all pairs are finished, files are made of them:
         ``matches/<index>_<name0>_<name1>.npz`` for each pair; hloc's ``features.h5`` and
-        ``matches.h5``; COLMAP's ``colmap/matches.txt`` with one text of keypoints per image;
-        ``database.db`` for COLMAP's mappers; and ``index.html``, a page with pictures of up to 300
-        pairs by verdict. Other formats can be asked for later. Where two images are paired twice,
-        files of hloc and COLMAP have the first pair.
+        ``matches.h5``; and ``database.db`` for COLMAP's mappers. Other formats can be asked for
+        later. Where two images are paired twice, files of hloc and COLMAP have the first pair.
     limit : int, optional
-        Only the first pairs; a later run without it continues with the others.
+        Only the first pairs; with another limit it is another batch.
     shard : str, optional
         "3/16" does every sixteenth block, from the third on, for several machines. Shards are
         joined by copying their folders into one; the same call without `shard` then writes the
@@ -190,8 +174,8 @@ def run_batch(
     ------
     ValueError
         If an argument is wrong or the folder holds results of another batch. A pair that cannot be
-        matched is a row that says why. A damaged part is kept as ``000123.damaged``, its block is
-        done again, and a note says so.
+        matched is a row that says why. A damaged part is named; when it is removed, the same call
+        does its block again.
     OSError, MemoryError
         If files cannot be written, or a block failed twice by a fault of the machine; the finished
         parts stay.
@@ -205,8 +189,8 @@ def run_batch(
     """
     start = time.monotonic()
     listed = as_pairs(pairs, images)
+    listed = listed[: num_pairs(len(listed), limit)]
     settings = MatcherConfig.of(config)
-    total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed, settings)
     choice(camera_per, "camera_per", CAMERA_PER)
     folder = output_folder(out, "out")
@@ -217,42 +201,31 @@ def run_batch(
         if cluster is not None:
             stack.callback(cluster.close)
             device = cluster.device(device) if settings.needs_torch else "cpu"
-        size, ends = cutting(folder, listed, total, block, network=settings.needs_torch)
-        blocks = pair_blocks(listed, ends, size)
+        size = block_size(folder, len(listed), block, network=settings.needs_torch)
+        blocks = cut(local_order(listed), size)
         header = {
             **_header(settings, listed, device, cameras),
             "camera_per": camera_per,
-            "with_rank_one": with_rank_one,
             "matches": bool(chosen),
             "block": size,
         }
         keep, memory = bool(chosen), integer(memory_mb, "memory_mb", 0)
         one = 1 if threads > 1 or cluster is not None else None
-        work = PairWork(
-            settings, device, offline, cache, cameras, camera_per, with_rank_one, keep, memory, one
-        )
-        wanted = [place for place, items in enumerate(blocks) if (items < total).any()]
-        own = [place for place in wanted if place % shards == number]
-        more = {"ends": ends, "provenance": provenance_of(settings)}
-        batch = _Batch(
-            folder, listed, total, blocks, wanted, own, header, more, work, threads, cluster
-        )
+        work = PairWork(settings, device, offline, cache, cameras, camera_per, keep, memory, one)
+        own = [place for place in range(len(blocks)) if place % shards == number]
+        more = {"provenance": provenance_of(settings)}
+        batch = _Batch(folder, listed, blocks, own, header, more, work, threads, cluster)
         batch.progress = progress
         return batch.execute(chosen, start, retry_errors=retry_errors)
 
 
 @dataclasses.dataclass
 class _Batch:
-    """One call of `run_batch`, with everything checked.
-
-    The blocks `wanted` have pairs below `total`, those of `own` belong to this shard as well.
-    """
+    """One call of `run_batch`, with everything checked; the blocks of `own` are this shard's."""
 
     folder: Path
     pairs: Sequence[Pair]
-    total: int
     blocks: list[IndexArray]
-    wanted: list[int]
     own: list[int]
     header: dict[str, Any]
     more: dict[str, Any]
@@ -261,36 +234,28 @@ class _Batch:
     cluster: RayCluster | None
     progress: Callable[[RunProgress], object] | None = None
     computed: int = 0
-    #: Rows of an earlier run, and whether its pairs that could not be matched are tried again.
-    earlier: int = 0
+    #: Whether pairs that could not be matched are tried again.
     retry: bool = False
-    notes: list[str] = dataclasses.field(default_factory=list)
 
     def execute(self, formats: Sequence[str], start: float, *, retry_errors: bool) -> BatchSummary:
         """Do the missing blocks, of the second pass as well, then write tables and files."""
         first, sample, self.retry = self._open("parts"), self._sample(), retry_errors
-        self.earlier = earlier_rows(self.folder)
-        for _ in range(_REPAIRS):
-            remarks, noted = list[str](), len(self.notes)
-            run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), sample)
-            if self.header["camera_per"] != "pair" and not outcome.interrupted:
-                if first.missing(self.wanted if sample == self.own else sample):
-                    remarks.append(
-                        "All pairs decide about focal lengths that pairs share: when the parts of "
-                        "all shards are in one folder, the same command matches the pairs again."
-                    )
-                else:
-                    run, outcome = self._second_pass(first, sample)
-            self.retry = False
-            files, found = self._write_tables(run, remarks)
-            # Until no more parts turn out to be damaged.
-            if outcome.interrupted or outcome.error is not None or len(self.notes) == noted:
-                break
+        remarks = list[str]()
+        run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), sample)
+        if self.header["camera_per"] != "pair" and not outcome.interrupted:
+            if first.missing(None if sample == self.own else sample):
+                remarks.append(
+                    "All pairs decide about focal lengths that pairs share: when the parts of all "
+                    "shards are in one folder, the same command matches the pairs again."
+                )
+            else:
+                run, outcome = self._second_pass(first, sample)
+        files, found = self._write_tables(run, remarks)
         if formats and not outcome.interrupted:
-            if not run.missing(self.wanted):
+            if not run.missing():
                 store = MatchStore(run, self.more["provenance"], self.header["camera_per"])
                 files += write_outputs(store, run, self.pairs, formats)
-            elif len(self.own) < len(self.wanted):
+            elif len(self.own) < len(self.blocks):
                 remarks.append(
                     "Files of the matches are written when the parts of all shards are in one "
                     "folder, by the same command without --shard."
@@ -300,7 +265,7 @@ class _Batch:
             computed=min(self.computed, found["finished"]),
             seconds=time.monotonic() - start,
             files=tuple(files),
-            notes=(*self.notes, *remarks),
+            notes=tuple(remarks),
             interrupted=outcome.interrupted,
             **found,
         )
@@ -309,30 +274,21 @@ class _Batch:
         return summary
 
     def _open(self, name: str) -> Run:
-        kept = columns(self.header["with_rank_one"], matches=self.header["matches"])
+        kept = columns(matches=self.header["matches"])
         more = {"parts": name, **self.more}
-        run = open_run(self.folder, self.header, self.blocks, kept, name, more)
-        run.notes = self.notes
-        return run
+        return open_run(self.folder, self.header, self.blocks, kept, name, more)
 
     def _sample(self) -> list[int]:
         """Choose the blocks of the first pass: those of this shard or, of many, enough of them."""
-        few = self.total < 2 * _SAMPLE or len(self.own) < len(self.wanted)
+        few = len(self.pairs) < 2 * _SAMPLE or len(self.own) < len(self.blocks)
         if few or self.header["camera_per"] not in ("folder", "all"):
             return self.own
-        return self.own[:: self.total // _SAMPLE]
+        return self.own[:: len(self.pairs) // _SAMPLE]
 
     def _do(self, do_block: BlockWork, chosen: Sequence[int], label: str = "") -> Outcome:
         """Do those of the chosen blocks that are missing, and those to be tried again."""
         run = do_block.run
         there = sorted(set(chosen).intersection(run.finished()))
-        lost = self.earlier - sum(run.sizes(run.finished()).values())
-        if lost > 0 and len(chosen) == len(self.own):
-            self.earlier = 0
-            self.notes.append(
-                f"Parts of {count(lost, 'finished pair')} are missing in {str(self.folder)!r}; "
-                "their blocks are done again."
-            )
         tables = run.tables(("verdict",), there if self.retry else [])
         again = [block for block, table in tables if ERROR in table["verdict"].to_pylist()]
         blocks = run.sizes(sorted({*run.missing(chosen), *again}))
@@ -357,9 +313,9 @@ class _Batch:
         is completed.
         """
         whole = sample == self.own
-        tables = first.tables(("index", *FOCAL_COLUMNS), self.wanted if whole else sample)
+        tables = first.tables(("index", *FOCAL_COLUMNS), None if whole else sample)
         said = {row["index"]: row for _, table in tables for row in table.to_pylist()}
-        found = FirstPass.of({i: row for i, row in said.items() if i < self.total}).focals
+        found = FirstPass.of(said).focals
         enough = whole or all(
             group in found and found[group].sd_px <= _SAMPLE_SIGMA * found[group].focal_px
             for group in groups_of(said.values())
@@ -381,10 +337,8 @@ class _Batch:
         wanted = np.zeros(len(self.pairs), dtype=bool)
         for block in self.own:
             wanted[self.blocks[block]] = True
-        wanted[self.total :] = False
-        names = columns(self.header["with_rank_one"])
+        names = columns()
         verdicts, counts = Counter[str](dict.fromkeys(VERDICTS, 0)), Counter[str]()
-        errors: dict[str, list[float]] = {"pose_error_deg": [], "rank_one_pose_error_deg": []}
         sentences, unreadable = list[str](), set[str]()
 
         def rows() -> Iterator[dict[str, Any]]:
@@ -401,9 +355,6 @@ class _Batch:
                 if "found" in (row["camera0_source"], row["camera1_source"]):
                     counts["found"] += 1
                     counts["undetermined"] += row["focal_determined"] is False
-                for name, values in errors.items():
-                    if row.get(name) is not None:
-                        values.append(row[name])
 
         files = write_tables(self.folder, names, rows, self.header)
         if counts["found"]:
@@ -412,10 +363,6 @@ class _Batch:
                 "unknown and is found from the images, which do not determine it in "
                 f"{counts['undetermined']:,}; cameras can be given."
             )
-        auc, rank_one_auc = (
-            tuple(pose_auc(values, AUC_THRESHOLDS).tolist()) if values else None
-            for values in errors.values()
-        )
         return files, {
             "total": int(wanted.sum()),
             "finished": verdicts.total(),
@@ -423,8 +370,6 @@ class _Batch:
             "images": len(np.unique(numbered(self.pairs)[1][wanted])),
             "unreadable": len(unreadable),
             "counts": dict(verdicts),
-            "auc": auc,
-            "rank_one_auc": rank_one_auc,
             "reasons": tuple(count_reasons(sentences)),
         }
 
@@ -466,28 +411,13 @@ def shard_of(text: object) -> tuple[int, int]:
     return number - 1, shards
 
 
-def cutting(
-    folder: Path, pairs: Sequence[Pair], total: int, block: int | None, *, network: bool
-) -> tuple[int, list[int]]:
-    """Return the size of blocks, and where the stages of a batch end that were begun.
-
-    A run with a limit is a stage of its own, so that it does exactly the first pairs.
-    """
-    known = read_run(folder) or {}
-    most = _BLOCK_OF_NETWORKS if network else _BLOCK
-    size = max(1, min(most, len(pairs) // _BLOCKS))
+def block_size(folder: Path, pairs: int, block: int | None, *, network: bool) -> int:
+    """Return the size of blocks: the wanted one, else that of a batch that was begun."""
+    known = (read_run(folder) or {}).get("block")
     if block is not None:
-        size = integer(block, "block", 1)
-    elif isinstance(known.get("block"), int):
-        size = known["block"]
-    ends = [end for end in known.get("ends", ()) if 0 < end <= len(pairs)]
-    return size, ends if ends and ends[-1] >= total else [*ends, total]
-
-
-def pair_blocks(pairs: Sequence[Pair], ends: Sequence[int], size: int) -> list[IndexArray]:
-    """Cut each stage of a batch into blocks."""
-    stages = itertools.pairwise([0, *ends])
-    return [one for a, b in stages for one in cut(a + local_order(pairs[a:b]), size)]
+        return integer(block, "block", 1)
+    most = _BLOCK_OF_NETWORKS if network else _BLOCK
+    return known if isinstance(known, int) else max(1, min(most, pairs // _BLOCKS))
 
 
 def local_order(pairs: Sequence[Pair]) -> IndexArray:

@@ -6,8 +6,8 @@ put at once. What exists is finished, what is missing is to be done: resuming is
 joining runs of several machines is copying files, and two processes that compute the same block
 write the same bytes. This module knows nothing of images and matching.
 
-A part that was damaged later is noticed when it is read: every page has a checksum, and so has the
-whole file. It is renamed to ``000123.damaged``, a note says so, and its block is missing again.
+A part that was damaged later is noticed when it is read, as every page has a checksum, and so has
+the whole file. The error names it: without the part its block is missing, and is done again.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import errno
-import functools
 import hashlib
 import io
 import itertools
 import json
 import re
-import shutil
 import signal
 import threading
 import time
@@ -43,13 +41,13 @@ from manymatch.io.remote import is_remote
 from manymatch.options import num_threads, share_cores, usable_cores
 
 #: Increased when the meaning of a part changes.
-FORMAT = 8
+FORMAT = 9
 RUN = "run.json"
 
 # Files and folders of runs of any kind.
 _OURS = re.compile(
-    r"run\.json|parts.*|times|matches|colmap|pictures|pairs\.(csv|parquet)|summary\.json"
-    r"|(features|matches)\.h5|database\.db|index\.html"
+    r"run\.json|parts.*|matches|pairs\.(csv|parquet)|summary\.json"
+    r"|(features|matches)\.h5|database\.db"
 )
 _PART = re.compile(r"(\d{6,})\.parquet")
 # The checksum of a whole file, eight digits, follows this key and two bytes in its last bytes.
@@ -147,7 +145,7 @@ class Run:
 
     `blocks` are the items of each block, None for a reader that does not know them. `columns` are
     those of the parts with their types in pyarrow, among them "index". Every part has the digest
-    of the header, as ``run.json`` has. `notes` tell of parts that were set aside.
+    of the header, as ``run.json`` has.
     """
 
     def __init__(
@@ -159,7 +157,7 @@ class Run:
         name: str = "parts",
     ) -> None:
         self.folder, self.blocks, self.columns = folder, blocks, columns
-        self.parts, self.notes = folder / name, list[str]()
+        self.parts = folder / name
         known = header.get("digest")
         self.digest = known or hashlib.sha256(_json(header).encode()).hexdigest()
 
@@ -217,7 +215,11 @@ class Run:
         except (ValueError, OSError, LookupError) as error:
             if machine_fault(error):
                 raise
-            raise DamagedPart(f"{self.path(block).name}: {error_sentence(error)}") from error
+            raise DamagedPart(
+                f"a run must have whole parts, got {str(self.path(block))!r} "
+                f"({error_sentence(error)}); remove it and run the same command again, which does "
+                "its block anew"
+            ) from error
 
     def _parsed(self, block: int, data: bytes, columns: Iterable[str] | None) -> Any:
         # pyarrow may end the process at a damaged description of the pages.
@@ -243,23 +245,9 @@ class Run:
     def tables(
         self, columns: Iterable[str] | None = None, blocks: Iterable[int] | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """Read finished parts, or some of them, in order; damaged ones are set aside.
-
-        Such a part is renamed, so that its block is missing, and noted.
-        """
+        """Read finished parts, or some of them, in order."""
         for block in self.finished() if blocks is None else blocks:
-            try:
-                yield block, self.read(block, columns)
-            except DamagedPart as error:
-                path = self.path(block)
-                aside = path.with_name(f"{path.stem}.damaged")
-                with contextlib.suppress(ValueError, OSError), open_regular(path) as file:
-                    files.write_whole(aside, functools.partial(shutil.copyfileobj, file))
-                path.unlink(missing_ok=True)
-                self.notes.append(
-                    f"{self.parts.name}/{error}; it is kept as {aside.name}, and its block is done "
-                    "again."
-                )
+            yield block, self.read(block, columns)
 
     def rows(self, columns: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
         """Go through the rows of `tables`; unknown values are left out."""

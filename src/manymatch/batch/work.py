@@ -8,7 +8,6 @@ import itertools
 import math
 import re
 import threading
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -28,13 +27,7 @@ from manymatch.batch.focals import (
 from manymatch.batch.parts import Run, error_sentence, machine_fault, stop_point
 from manymatch.estimate.confidence import Verdict
 from manymatch.features.extractor import Extractor, Features, extract_all
-from manymatch.geometry.pose import (
-    FAILURE_DEG,
-    pose_error_deg,
-    rotation_error_deg,
-    translation_error_deg,
-)
-from manymatch.io.files import make_folder, name_end, write_text
+from manymatch.io.files import name_end
 from manymatch.io.image import load_image, stored_orientation
 from manymatch.io.matches import alternative_arrays, to_json
 from manymatch.matcher.cameras import ResolvedCamera, resolve_camera
@@ -72,17 +65,10 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("second_probability", "noise_px", "threshold_px"), "float64"),
     **dict.fromkeys(("parallax_deg", "rotation_sd_deg", "translation_sd_deg"), "float64"),
     "iterations": "int64",
-    **dict.fromkeys(("pose_error_deg", "rotation_error_deg", "translation_error_deg"), "float64"),
     **dict.fromkeys(("camera0_source", "camera1_source"), "string"),
     **dict.fromkeys(("focal0_px", "focal1_px"), "float64"),
     **FOCAL_COLUMNS,
     "seed": "uint64",
-}
-#: Columns that are added when rank-one matching runs beside it.
-RANK_ONE_COLUMNS: dict[str, str] = {
-    "rank_one_success": "bool",
-    **dict.fromkeys(("rank_one_candidates", "rank_one_inliers", "rank_one_matches"), "int64"),
-    "rank_one_pose_error_deg": "float64",
 }
 #: Arrays of a pair whose matches are kept, each a column of numbers one row of the array after the
 #: other: kind and shape. The alternatives are those of `write_matches_npz`.
@@ -95,8 +81,6 @@ ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
     "alternative_probability": ("float64", (-1,)),
     "alternative_matches": ("int32", (-1, 3)),
 }
-#: Seconds of each pair.
-TIMES = ("seconds", "estimate_seconds")
 # Entries of a configuration that belong to the pair; the others are the same for all pairs.
 _OWN_SETTINGS = ("cameras", "camera_priors", "shared_focal", "orientations")
 
@@ -230,7 +214,6 @@ class PairWork:
     cache: object = None
     cameras: object = None
     camera_per: CameraPer = "pair"
-    with_rank_one: bool = False
     keep_matches: bool = False
     memory_mb: int = 512
     threads: int | None = None
@@ -258,14 +241,12 @@ class PairWork:
         A pair that cannot be matched is a row that says why. Errors that concern other pairs as
         well are raised: a missing package, faults of the machine.
         """
-        start = time.perf_counter()
         try:
             row = self._matched(index, pair, first)
         except Exception as error:
             if isinstance(error, ImportError) or machine_fault(error):
                 raise
             row = self._failed(index, pair, error)
-        row["seconds"] = time.perf_counter() - start
         return row if first is None else first.updated(index, row)
 
     def _matched(self, index: int, pair: Pair, first: FirstPass | None) -> dict[str, Any]:
@@ -285,7 +266,6 @@ class PairWork:
             shared_focal=is_shared(
                 self.camera_per, (pair.name0, pair.name1), [known.camera for known in cameras]
             ),
-            with_rank_one=self.with_rank_one,
             options=options if self.threads is None else options.replace(threads=self.threads),
         )
         result.orientations = (view0.orientation, view1.orientation)
@@ -307,11 +287,9 @@ class PairWork:
         return views
 
     def _failed(self, index: int, pair: Pair, error: BaseException) -> dict[str, Any]:
-        # A pair with known pose counts as a failure in the area under the curve.
-        missed = {"pose_error_deg": FAILURE_DEG} if pair.has_truth else {}
         which = str(error) if isinstance(error, _UnreadableError) else None
         why = (which and error.__cause__) or error
-        row = {
+        return {
             "index": index,
             "name0": plain_text(pair.name0),
             "name1": plain_text(pair.name1),
@@ -319,13 +297,8 @@ class PairWork:
             "verdict": ERROR,
             "reason": which,
             "error": plain_text(error_sentence(why)),
-            **missed,
             "seed": self.config.options.seed,
         }
-        if self.with_rank_one:
-            row |= {"rank_one_success": False}
-            row |= {f"rank_one_{name}": value for name, value in missed.items()}
-        return row
 
 
 def result_row(
@@ -358,21 +331,7 @@ def result_row(
         "focal0_px": result.camera0.focal,
         "focal1_px": result.camera1.focal,
         **focal_row(camera_per, names, priors, estimate, trusted=usable),
-        "estimate_seconds": result.timing["estimate"],
     }
-    plain = result.rank_one
-    if plain is not None:
-        row["rank_one_success"] = plain.estimate.success
-        row["rank_one_candidates"] = plain.graph.num_edges
-        row["rank_one_inliers"] = int(plain.estimate.num_inliers)
-        row["rank_one_matches"] = len(plain.estimate.matches)
-    if pair.R is not None and pair.t is not None:
-        row["pose_error_deg"] = pose_error_deg(estimate.pose, pair.R, pair.t)
-        if estimate.pose is not None:
-            row["rotation_error_deg"] = rotation_error_deg(estimate.pose.R, pair.R)
-            row["translation_error_deg"] = translation_error_deg(estimate.pose.t, pair.t)
-        if plain is not None:
-            row["rank_one_pose_error_deg"] = pose_error_deg(plain.estimate.pose, pair.R, pair.t)
     return {
         name: plain_text(value) if isinstance(value, str) else value
         for name, value in row.items()
@@ -451,10 +410,4 @@ class BlockWork:
                 row = self.work(index, self.pairs[index], passed)
             rows.append(row)
         self.run.write(block, rows)
-        # Beside the parts, which are the same bytes in every run.
-        folder = self.run.folder / "times"
-        make_folder(folder)
-        lines = [("index", *TIMES), *((r["index"], *(r.get(n, "") for n in TIMES)) for r in rows)]
-        text = "".join(f"{','.join(map(str, line))}\n" for line in lines)
-        write_text(folder / f"{self.run.parts.name}-{block:06d}.csv", text)
         return Counter(row["verdict"] for row in rows)

@@ -9,12 +9,11 @@ import typer
 
 from manymatch._validate import choice, count
 from manymatch.batch import CAMERA_PER
-from manymatch.batch.batch import AUC_THRESHOLDS, BatchSummary, as_pairs, run_batch, shard_of
+from manymatch.batch.batch import BatchSummary, as_pairs, run_batch, shard_of
 from manymatch.batch.outputs import reasons_sentence
 from manymatch.batch.parts import RunInterrupted
 from manymatch.cli import console, flags
 from manymatch.matcher.config import MatcherConfig
-from manymatch.matcher.match_result import RANK_ONE
 
 if TYPE_CHECKING:
     from manymatch.io.pairs import PairList
@@ -25,7 +24,7 @@ HINT = "several images are matched by their folder, or by a list with the names 
 
 @flags.setting_flags(
     passed={
-        run_batch: "images out cameras camera_per with_rank_one formats workers limit shard block "
+        run_batch: "images out cameras camera_per formats workers limit shard block "
         "retry_errors memory_mb engine address"
     }
 )
@@ -71,10 +70,8 @@ def run(
 def _announce(pairs: PairList, config: MatcherConfig) -> None:
     for note in config.notes:
         console.print_plain(note, style="dim")
-    truth = len(pairs.posed)
-    known = f", the true pose of {truth} is known" if truth else ""
     console.print_plain(
-        f"{count(len(pairs), 'pair')}{known}; {config.title}, k={config.sources[0].association.k}, "
+        f"{count(len(pairs), 'pair')}; {config.title}, k={config.sources[0].association.k}, "
         f"{config.method}."
     )
 
@@ -85,13 +82,6 @@ def print_summary(summary: BatchSummary, *, as_json: bool) -> None:
         console.print_json(summary.to_dict())
         return
     console.print_plain(_summary(summary))
-    if summary.auc is not None:
-        angles = {f"{threshold}°": "right" for threshold in AUC_THRESHOLDS}
-        rows = {"many-to-many": summary.auc, RANK_ONE: summary.rank_one_auc}
-        console.print_table(
-            {"pose AUC, percent": "left", **angles},
-            ([name, *(f"{value:.1f}" for value in row)] for name, row in rows.items() if row),
-        )
     for note in summary.notes:
         console.print_plain(note, style="dim")
     for path in summary.files:

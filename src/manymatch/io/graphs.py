@@ -1,7 +1,6 @@
 """Graphs from any kind of file that holds one, and association lists as CSV.
 
-The columns of the CSV are ``left_idx,right_idx,x1,y1,x2,y2,similarity,k`` and, for candidates of
-several sources, ``source``.
+The columns of the CSV are ``left_idx,right_idx,x1,y1,x2,y2,similarity,k``.
 """
 
 from __future__ import annotations
@@ -10,21 +9,17 @@ import dataclasses
 import io
 from array import array
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from manymatch._validate import FloatArray, IndexArray, integer
 from manymatch.graph import PER_EDGE, AssociationGraph, GraphLike, as_graph
 from manymatch.io import files
-from manymatch.io.colmap_matches import MAGIC, read_colmap_database
 from manymatch.io.files import PathLike
 from manymatch.io.hloc import read_hloc
 from manymatch.io.matches import (
     MATCHES_ARRAYS,
     SUPERGLUE_ARRAYS,
-    graph_from_matches,
     read_matches_npz,
     read_superglue,
 )
@@ -32,7 +27,6 @@ from manymatch.io.pairs import IMAGE_SUFFIXES
 
 HEADER = "left_idx,right_idx,x1,y1,x2,y2,similarity,k"
 CSV = f"an association CSV with the header {HEADER}"
-_SOURCED = f"{HEADER},source"
 
 _PLAIN = "an .npz file with points0, points1 (or points2D, points3D) and edges"
 # Names of the points of a file of arrays: of two images or clouds, or of an image and a map.
@@ -43,18 +37,12 @@ _FILE = "a graph file written by AssociationGraph.save"
 _OTHER_FILE = "it is an .npz file of something else"
 _WANT = (
     "a graph file (.npz), an .npz with points0, points1 and edges, an association CSV, an .npz of "
-    "matches (ours or SuperGlue's), an hloc .h5, a COLMAP database or an .npy of matches"
+    "matches (ours or SuperGlue's) or an hloc .h5"
 )
+_HLOC = "hloc .h5"
 _AN_IMAGE = "an image: manymatch match IMAGE0 IMAGE1 matches two of them"
 # More than the first bytes of any kind.
 _MAGIC_BYTES = 64
-_ARRAY = "an .npy file of (E, 2) or (E, 3) matches"
-# The arguments that one kind of file needs besides its path.
-_NEEDS = {
-    ".npy": ("points0", "points1"),
-    "hloc .h5": ("features", "name0", "name1"),
-    "COLMAP database": ("name0", "name1"),
-}
 
 
 def save_graph(graph: AssociationGraph, path: PathLike) -> None:
@@ -89,8 +77,6 @@ def load_saved_graph(path: PathLike) -> AssociationGraph:
 def load_graph(
     path: PathLike,
     *,
-    points0: ArrayLike | None = None,
-    points1: ArrayLike | None = None,
     features: PathLike | None = None,
     name0: str | None = None,
     name1: str | None = None,
@@ -103,23 +89,17 @@ def load_graph(
         A file of `AssociationGraph.save` or of `write_matches_npz`, an .npz with the arrays points0
         and points1 (or points2D and points3D) and edges, and maybe similarity, rank, source,
         source_names and prior, as `AssociationGraph` takes them, an association CSV, a SuperGlue
-        .npz, an hloc .h5 file of matches, a COLMAP database or an .npy file of (E, 2) or (E, 3)
-        matches.
-    points0, points1 : (N0, 2) and (N1, 2) array_like
-        Keypoints in pixels; for .npy files only, which need them.
-    features
-        File of features; for hloc files only, which need it.
-    name0, name1
-        Names of the images; for hloc files and COLMAP databases only, which need them.
+        .npz or an hloc .h5 file of matches.
+    features, name0, name1
+        File of features, and the names of the images; for hloc files only, which need them.
     """
-    given = dict(points0=points0, points1=points1, features=features, name0=name0, name1=name1)  # noqa: C408
+    given = {"features": features, "name0": name0, "name1": name1}
     kind = _kind(path)
-    needed = _NEEDS.get(kind, ())
     for argument, value in given.items():
-        if (value is None) == (argument in needed):
+        if (value is None) == (kind == _HLOC):
             rule = "given" if value is None else "left out"
             raise ValueError(f"{argument} must be {rule} for {kind} files, got {value!r:.60}")
-    return _READERS[kind](path, *(given[argument] for argument in needed))
+    return _READERS[kind](path, *(given.values() if kind == _HLOC else ()))
 
 
 def _kind(path: object) -> str:
@@ -157,54 +137,34 @@ def _read_plain(path: object) -> AssociationGraph:
         return graph.best_first()
 
 
-def _read_npy(path: object, points0: Any, points1: Any) -> AssociationGraph:
-    data = files.read_bytes(path, _ARRAY)
-    with files.reading(path, _ARRAY, ValueError):
-        matches = files.read_npy(data)
-    try:
-        return graph_from_matches(points0, points1, matches)
-    except ValueError as error:
-        if not str(error).startswith(("matches", "edges")):
-            raise
-        raise files.unreadable(path, _ARRAY, str(error)) from error
-
-
 def read_associations_csv(path: PathLike) -> AssociationGraph:
     """Read a graph from an association CSV.
 
     The file holds the keypoints that have candidates only, and their ids may have holes. The graph
     has one vertex an id, by increasing id. Edges are put in edge order: by k (the rank), decreasing
-    similarity, left and right id. Where there is a column of sources, whose similarities cannot be
-    compared, they are by k and in the order of the file; the names are in the order of the file.
-    (x1, y1) is the left keypoint and (x2, y2) the right one, in pixels.
+    similarity, left and right id. (x1, y1) is the left keypoint and (x2, y2) the right one, in
+    pixels.
     """
     data = files.read_bytes(path, CSV, "text_mb")
     with files.reading(path, CSV, ValueError):
-        whole, real, names = _parse(data)
-        keys = (whole[:, 2],) if names else (whole[:, 1], whole[:, 0], -real[:, 4], whole[:, 2])
-        order = np.lexsort(keys)
-        (left, right, rank, source), real = whole[order].T, real[order]
+        whole, real = _parse(data)
+        order = np.lexsort((whole[:, 1], whole[:, 0], -real[:, 4], whole[:, 2]))
+        (left, right, rank), real = whole[order].T, real[order]
         points0, left = _vertices(left, real[:, :2])
         points1, right = _vertices(right, real[:, 2:4])
-        edges, values = np.stack([left, right], axis=1), (real[:, 4], rank)
-        further = {"source": source, "source_names": names} if names else {}
-        return AssociationGraph(points0, points1, edges, *values, **further)
+        return AssociationGraph(points0, points1, np.stack([left, right], axis=1), real[:, 4], rank)
 
 
 def write_associations_csv(graph: GraphLike, path: PathLike) -> None:
     """Write the edges of a graph with similarities and ranks, in order, as an association CSV.
 
-    Every number comes back exactly when the file is read. Keypoints and sources without an edge are
-    not in the file. With sources it has a ninth column, the name of the source, which must be
-    without comma.
+    Every number comes back exactly when the file is read. Keypoints without an edge, sources and
+    priors are not in the file.
     """
     graph = as_graph(graph)
     if graph.similarity is None or graph.rank is None:
         lacking = "similarity" if graph.similarity is None else "rank"
         raise ValueError(f"graph must have similarities and ranks, got {lacking}=None")
-    for name in graph.source_names:
-        if "," in name:
-            raise ValueError(f"graph must have names of sources without comma, got {name!r}")
     (left, right), rank = graph.edges.T, graph.rank
     # The shortest decimal of a float32 is shorter than that of the same number as float64.
     texts = [np.format_float_positional(s, unique=True, trim="-") for s in graph.similarity]
@@ -215,36 +175,31 @@ def write_associations_csv(graph: GraphLike, path: PathLike) -> None:
         *graph.points1[right].T.tolist(),
         texts,
         rank.tolist(),
-        *([] if graph.source is None else [[graph.source_names[s] for s in graph.source]]),
         strict=True,
     )
-    header = HEADER if graph.source is None else _SOURCED
-    files.write_text(path, "\n".join([header, *(",".join(map(str, row)) for row in columns), ""]))
+    files.write_text(path, "\n".join([HEADER, *(",".join(map(str, row)) for row in columns), ""]))
 
 
-def _parse(data: bytes) -> tuple[IndexArray, FloatArray, list[str]]:
-    """Return columns (E, 4) i, j, k and source, (E, 5) x1, y1, x2, y2 and similarity, and names."""
+def _parse(data: bytes) -> tuple[IndexArray, FloatArray]:
+    """Return columns (E, 3) i, j and k, and (E, 5) x1, y1, x2, y2 and similarity."""
     lines = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig")
-    header = next(lines, "").replace(" ", "").strip()
-    if header not in (HEADER, _SOURCED):
+    if next(lines, "").replace(" ", "").strip() != HEADER:
         raise ValueError("it has another header")
     # Numbers take eight bytes each here, and several times that as objects.
-    whole, real, names = array("q"), array("d"), dict[str, int]()
+    whole, real = array("q"), array("d")
     for number, line in enumerate(lines, 2):
         if not line.endswith("\n"):
             raise ValueError("its last line is cut off: it has no line end")
         try:
-            row = line[:-1] if header == _SOURCED else f"{line[:-1]},"
-            i, j, x1, y1, x2, y2, similarity, k, source = row.split(",")
-            place = names.setdefault(source, len(names)) if source else -1
-            whole.extend((int(i), int(j), int(k), place))
+            i, j, x1, y1, x2, y2, similarity, k = line.split(",")
+            whole.extend((int(i), int(j), int(k)))
             real.extend(map(float, (x1, y1, x2, y2, similarity)))
         except (ValueError, OverflowError) as error:
             raise ValueError(f"line {number}: {error}") from error
-    ids = np.array(whole).reshape(-1, 4)
+    ids = np.array(whole).reshape(-1, 3)
     if (bad := ids[:, :2] < 0).any():
         raise ValueError(f"line {2 + int(np.argmax(bad.any(axis=1)))}: an id is negative")
-    return ids, np.array(real).reshape(-1, 5), list(names)
+    return ids, np.array(real).reshape(-1, 5)
 
 
 def _vertices(ids: IndexArray, points: FloatArray) -> tuple[FloatArray, IndexArray]:
@@ -259,9 +214,7 @@ def _vertices(ids: IndexArray, points: FloatArray) -> tuple[FloatArray, IndexArr
 
 
 _MAGIC = {
-    b"\x89HDF\r\n\x1a\n": "hloc .h5",
-    MAGIC: "COLMAP database",
-    b"\x93NUMPY": ".npy",
+    b"\x89HDF\r\n\x1a\n": _HLOC,
     HEADER.split(",", 1)[0].encode(): "CSV",
 }
 _MEMBERS = (
@@ -276,7 +229,5 @@ _READERS: dict[str, Callable[..., AssociationGraph]] = {
     "matches .npz": lambda path: read_matches_npz(path).graph(),
     "graph": load_saved_graph,
     "plain .npz": _read_plain,
-    "COLMAP database": read_colmap_database,
-    "hloc .h5": read_hloc,
-    ".npy": _read_npy,
+    _HLOC: read_hloc,
 }

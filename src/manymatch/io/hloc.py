@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -29,8 +28,6 @@ from manymatch.io.matches import (
 
 MATCHES = "an hloc .h5 file of matches"
 FEATURES = "an hloc .h5 file of features"
-# The dataset of sources, beside those that hloc has.
-_SOURCE = "source0"
 
 
 def read_hloc(path: PathLike, features: PathLike, name0: str, name1: str) -> AssociationGraph:
@@ -49,9 +46,8 @@ def read_hloc(path: PathLike, features: PathLike, name0: str, name1: str) -> Ass
     Returns
     -------
     AssociationGraph
-        The matching scores, if there are any, are its ``similarity``; sources are those that
-        `HlocWriter` wrote. hloc's keypoints have the centre of the top-left pixel at (0, 0), like
-        ours.
+        The matching scores, if there are any, are its ``similarity``. hloc's keypoints have the
+        centre of the top-left pixel at (0, 0), like ours.
     """
     for argument, name in (("name0", name0), ("name1", name1)):
         if not str(name).strip("/"):
@@ -63,9 +59,8 @@ def read_hloc(path: PathLike, features: PathLike, name0: str, name1: str) -> Ass
             partners = _read(file, f"{group}/matches0")
             if partners is not None:
                 scores = _read(file, f"{group}/matching_scores0")
-                sources = _sources(file, f"{group}/{_SOURCE}")
                 first, second = points[::-1] if swapped else points
-                graph = graph_from_partners(first, second, partners, scores, *sources)
+                graph = graph_from_partners(first, second, partners, scores)
                 return _swap(graph) if swapped else graph
         raise ValueError(f"it has no pair {name0!r}, {name1!r}")
 
@@ -78,9 +73,8 @@ def _pair_name(name0: str, name1: str) -> str:
 def _swap(graph: AssociationGraph) -> AssociationGraph:
     edges = graph.edges[:, ::-1]
     order = np.lexsort((edges[:, 1], edges[:, 0]))  # without scores by i and j
-    of, names = graph.reordered(order), graph.source_names or None
-    both = graph.points1, graph.points0
-    return scored_graph(*both, edges[order], of.similarity, of.source, names)
+    similarity = graph.reordered(order).similarity
+    return scored_graph(graph.points1, graph.points0, edges[order], similarity)
 
 
 def _h5py() -> Any:
@@ -145,17 +139,6 @@ def _keypoints(path: object, name: str) -> NDArray[Any]:
         return checked_points(points[:, :2], "keypoints")
 
 
-def _sources(file: Any, name: str) -> tuple[NDArray[Any] | None, list[str] | None]:
-    """Read sources of a pair's matches and their names; a dataset without names is ignored."""
-    found = _read(file, name)
-    try:
-        text = None if found is None else file[name].attrs.get("names")
-        names = list(map(str, json.loads(text))) if isinstance(text, str) else []
-    except (TypeError, KeyError, RuntimeError, RecursionError) as error:
-        raise ValueError(f"the names of its sources cannot be read: {error}") from error
-    return (found, names) if names else (None, None)
-
-
 class HlocWriter(PairWriter):
     """Writes keypoints and matches of any number of pairs as hloc's two files.
 
@@ -166,9 +149,7 @@ class HlocWriter(PairWriter):
     pixel itself when it fills COLMAP's database. The file of matches has one group per pair,
     ``<name0>/<name1>`` with "-" for "/" in the names, with ``matches0`` (N0,) int32, the index
     into the keypoints of image 1 or -1, and ``matching_scores0`` (N0,) float32, the confidence or,
-    where there is none, 1 for every match. Matches of several sources have ``source0`` (N0,) int32
-    beside these, the source or -1, whose attribute ``names`` is a JSON list; hloc does not look at
-    it. `read_hloc` reads all of it.
+    where there is none, 1 for every match. `read_hloc` reads all of it.
 
     The arguments are two files, in existing folders. The features get their name before the
     matches.
@@ -220,10 +201,6 @@ class HlocWriter(PairWriter):
         group["matches0"] = partner.astype(np.int32)
         scores = partner != UNMATCHED if confidence is None else confidence
         group["matching_scores0"] = scores.astype(np.float32)
-        source = pair.per_keypoint(pair.source, UNMATCHED)
-        if source is not None:
-            group[_SOURCE] = source
-            group[_SOURCE].attrs["names"] = json.dumps(pair.source_names)
         self._matches_file.check()
 
 

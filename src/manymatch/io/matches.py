@@ -318,7 +318,7 @@ class PairWriter(abc.ABC):
         for argument, image in (("image0", image0), ("image1", image1)):
             if not isinstance(image, str | ImageRecord):
                 raise refusal(argument, "the name of an image or an ImageRecord", image)
-            name = self.check_name(image if isinstance(image, str) else image.name, argument)
+            name = image_name(image if isinstance(image, str) else image.name, argument)
             images.append(ImageRecord(name) if isinstance(image, str) else image)
         if images[0].name == images[1].name:
             raise ValueError(f"image1 must be another image than image0, got {images[1].name!r}")
@@ -339,11 +339,6 @@ class PairWriter(abc.ABC):
         self._add_pair(images[0], images[1], pair)
         self._pairs.add(both)
         return True
-
-    @staticmethod
-    def check_name(name: str, argument: str) -> str:
-        """Check the name of an image; an error begins with `argument`."""
-        return image_name(name, argument)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -508,13 +503,11 @@ def graph_from_partners(
     points1: ArrayLike,
     partner: ArrayLike,
     score: ArrayLike | None,
-    source: ArrayLike | None = None,
-    source_names: Sequence[str] | None = None,
 ) -> AssociationGraph:
     """Make a graph of the partner in image 1, or -1, of every keypoint of image 0.
 
-    Edges are by decreasing score, i and j, or by i if there are no scores. `score` and `source` are
-    those of the match of every keypoint of image 0.
+    Edges are by decreasing score, i and j, or by i if there are no scores. `score` is that of the
+    match of every keypoint of image 0.
     """
     number = len(checked_points(points0, "points0"))
     index = int_array(partner, "matches", f"an array of {number} indices or -1", (number,))
@@ -525,11 +518,8 @@ def graph_from_partners(
     if score is not None:
         want = f"an array of {number} numbers"
         score = float_array(score, "match_confidence", want, (number,), finite=False)[left]
-    if source is not None:
-        source = int_array(source, "source", f"an array of {number} whole numbers", (number,))[left]
     edges = np.stack([left, index[left]], axis=1)
-    names = None if source is None else source_names
-    return scored_graph(points0, points1, edges, score, source=source, source_names=names)
+    return scored_graph(points0, points1, edges, score)
 
 
 def scored_graph(

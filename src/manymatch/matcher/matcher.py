@@ -95,8 +95,8 @@ class Matcher:
     >>> matcher = Matcher("classic", k=3)
     >>> result = matcher.match("a.jpg", "b.jpg")                     # doctest: +SKIP
     >>> result.report("pair.html")                                   # doctest: +SKIP
-    >>> Matcher(sources=["classic", {"detector": "disk", "matcher": "lightglue"}])
-    Matcher('classic+disk-lightglue': sift + native, disk + lightglue, auto)
+    >>> Matcher(sources=["classic", {"detector": "aliked", "matcher": "lightglue"}])
+    Matcher('classic+aliked-lightglue': sift + native, aliked + lightglue, auto)
     """
 
     def __init__(

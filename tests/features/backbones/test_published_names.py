@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -392,15 +393,16 @@ def test_superpoint_v1(tmp_path):
     assert sum(value.numel() for value in state.values()) == sum(
         parameter.numel() for parameter in detector.module.parameters()
     )
-    pixels = torch.rand(1, 3, 48, 64, generator=torch.Generator().manual_seed(1))
+    image = np.random.default_rng(1).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+    pixels = torch.from_numpy(image).permute(2, 0, 1)[None] / 255.0
     grey = (pixels * torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)).sum(1, keepdim=True)
     with torch.inference_mode():
         scores, cells = published_superpoint(state, grey)
-        got, features = detector.run(pixels)
-        torch.testing.assert_close(got, scores, atol=1e-6, rtol=1e-4)
+        got, features = detector.maps(image)
+        torch.testing.assert_close(torch.from_numpy(got), scores, atol=1e-6, rtol=1e-4)
         # Between the pixels of a cell lies its centre: sampled there, a cell's own descriptor.
         centres = torch.tensor([[8 * c + 3.5, 8 * r + 3.5] for r in range(6) for c in range(8)])
-        described = detector.sample(features, centres)
+        described = torch.from_numpy(detector.describe(features, centres.numpy()))
     expected = cells.flatten(1).T
     inner = [8 * r + c for r in range(1, 5) for c in range(1, 7)]
     cosine = (described.reshape(48, -1) * expected).sum(dim=1)[inner]

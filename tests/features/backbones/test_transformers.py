@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,9 @@ from hypothesis import strategies as st  # noqa: E402
 
 from manymatch.features.backbones.published import load_convnext  # noqa: E402
 from manymatch.features.maps import normalised  # noqa: E402
-from manymatch.features.registry import backbone_names, models  # noqa: E402
+from manymatch.features.registry import backbone_names, load_backbone, models  # noqa: E402
 from manymatch.features.resize import Resize, resize_image  # noqa: E402
+from manymatch.features.weights import locate  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402
 
 PREFIX = {"dinov3": 5, "dinov3-gated": 5, "dinov2": 1, "dinov2-reg": 5, "siglip2": 0}
@@ -183,3 +186,25 @@ def test_the_download_of_siglip2_includes_the_text_encoder(name):
         module = transformers.Siglip2Model(config)
     count = sum(parameter.numel() for parameter in module.parameters())
     assert models()[name].size_mb == round(4e-6 * count, 1)
+
+
+def test_of_a_folder_only_the_weights_are_read(tmp_path):
+    folder = tiny.save("dinov2", tmp_path)
+    (folder / "evil.py").write_text("raise SystemExit('ran')")
+    code = {"auto_map": dict.fromkeys(("AutoConfig", "AutoModel", "Dinov2Config"), "evil.Evil")}
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **code, "layer_norm_eps": 0.5}))
+    backbone = tiny.backbone("dinov2", folder)
+    assert tiny.same(backbone, "dinov2")
+    assert backbone.module.layernorm.eps == 1e-6
+
+
+@pytest.mark.hub
+@pytest.mark.parametrize("name", ["dinov2-vits14", "dinov2-vits14-reg"])
+def test_real_weights_load(name):
+    if locate(models()[name]) is None:
+        pytest.skip(f"weights of {name} are not here: hf download {models()[name].hub_id}")
+    backbone = load_backbone(name, offline=True)
+    with torch.inference_mode():
+        got = backbone.forward(tiny.pixels(14, 8, 8), [12], norm=True)[12]
+    assert torch.isfinite(got).all()

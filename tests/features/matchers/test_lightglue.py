@@ -54,8 +54,8 @@ def test_weights_that_lack_a_tensor_are_refused(tmp_path):
     del state["posenc.Wr.weight"]
     torch.save(state, tmp_path / "matcher.pth")
     with pytest.raises(WeightsError, match=r"1 missing of 253 \(first 'posenc"):
-        load_matcher("lightglue", "disk", offline=True).build(
-            tmp_path / "matcher.pth", find_model("disk-lightglue")
+        load_matcher("lightglue", "aliked", offline=True).build(
+            tmp_path / "matcher.pth", find_model("aliked-lightglue")
         )
 
 
@@ -125,7 +125,7 @@ def test_detectors_without_weights_are_refused_in_one_sentence(detector):
 
 
 @packaged
-@pytest.mark.parametrize("detector", ["aliked", "disk", "xfeat"])
+@pytest.mark.parametrize("detector", ["aliked", "xfeat"])
 @pytest.mark.parametrize("turns", [0, 1])
 def test_packaged_weights_match_a_cut_image_pixel_by_pixel(detector, turns):
     matcher = load_matcher("lightglue", detector, device="cpu", offline=True)

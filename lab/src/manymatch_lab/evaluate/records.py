@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -40,10 +39,8 @@ class Records:
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         self.folder = folder
         self._run = open_run(folder, header, (), _COLUMNS)
-        reader = Run(folder, header, None, _COLUMNS)
-        self.by_index = {row["index"]: json.loads(row["record"]) for row in reader.rows()}
-        for note in reader.notes:
-            warnings.warn(f"{str(folder)!r}: {note}", stacklevel=2)
+        rows = Run(folder, header, None, _COLUMNS).rows()
+        self.by_index = {row["index"]: json.loads(row["record"]) for row in rows}
 
     def write(self, block: int) -> None:
         """Write the part of a block."""

@@ -26,9 +26,7 @@ SYSTEMS: dict[str, Callable[..., System]] = {
     "efficient-loftr": functools.partial(EfficientLoftrSystem),
     **{system.name: system for system in (OmniGlue, Mast3r, XoFTR, RoMa)},
     "aliked-lightglue": functools.partial(LightGlueSystem, "aliked-n16", "ALIKED + LightGlue"),
-    "disk-lightglue": functools.partial(LightGlueSystem, "disk", "DISK + LightGlue"),
     "aliked-n16-mnn": functools.partial(NativeSystem, "aliked-n16", "ALIKED + MNN"),
-    "disk-mnn": functools.partial(NativeSystem, "disk", "DISK + MNN"),
     "xfeat-mnn": functools.partial(NativeSystem, "xfeat", "XFeat + MNN"),
     "sift-mnn": functools.partial(NativeSystem, "sift", "SIFT + MNN"),
 }

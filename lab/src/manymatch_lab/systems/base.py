@@ -22,7 +22,7 @@ from manymatch.batch.batch import pairs_identity
 from manymatch.features.detectors import Detector
 from manymatch.features.device import choose_device, to_device, weights_hash
 from manymatch.features.extractor import Features
-from manymatch.features.registry import Model, find_model, load_detector, load_matcher
+from manymatch.features.registry import Model, find_model, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
 from manymatch.features.weights import WeightsError, find_weights
 from manymatch.graph import AssociationGraph
@@ -35,6 +35,7 @@ from manymatch_lab.datasets.dataset import Dataset
 from manymatch_lab.evaluate.inputs import GraphReader, about_pair, pair_list
 from manymatch_lab.evaluate.posed_graph import PosedGraph
 from manymatch_lab.systems.adaptive_lightglue import AdaptiveLightGlue
+from manymatch_lab.systems.efficient_loftr import EfficientLoftr
 
 _PIXELS = "an (M, 2) array of pixels"
 
@@ -104,7 +105,8 @@ class System(abc.ABC):
     def without(self, package: str) -> str:
         """Say how to install a package that is missing."""
         extra = "images" if package == "cv2" else "features"
-        return f'{self.title} needs {package}: pip install "manymatch[{extra}]"'
+        named = package if package == "kornia" else f'"manymatch[{extra}]"'
+        return f"{self.title} needs {package}: pip install {named}"
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -250,7 +252,7 @@ class EfficientLoftrSystem(System):
 
     def __init__(self, **where: Any) -> None:
         super().__init__(**where)
-        self.matcher = load_matcher(self.name, **where)
+        self.matcher = EfficientLoftr(**where)
 
     @property
     def models(self) -> Sequence[Model]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -23,7 +22,6 @@ from manymatch.features.weights import (
     WeightsError,
     check_keys,
     find_weights,
-    first_line,
     freeze,
     load_state,
     random_weights,
@@ -245,11 +243,6 @@ class ConvNext(Backbone):
         return maps
 
 
-def require_transformers() -> Any:
-    """Import transformers, or say how to get it."""
-    return require("transformers", "this network", "features", works_now)
-
-
 def published_network(
     model: Model,
     weights: object,
@@ -258,47 +251,20 @@ def published_network(
     spare: tuple[str, ...] = (),
     convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:
-    """Make a published network and load its weights.
+    """Make a published network and load every one of its weights, or refuse.
 
     Of `model.settings`, "network" is the stem of its class in transformers, such as "Dinov2" for
-    ``Dinov2Config`` and ``Dinov2Model``, and the rest are fields of the configuration. A
-    ``config.json`` beside the weights must agree with these, and decides everything else. The other
-    arguments are as in `load_network`.
+    ``Dinov2Config`` and ``Dinov2Model``, and the rest are fields of the configuration; a
+    ``config.json`` beside the weights is not read. Tensors of the file that begin with `spare` are
+    not used. `convert` changes the tensors of the authors' own file before their names are
+    translated.
     """
-    transformers = require_transformers()
+    transformers = require("transformers", "this network", "features", works_now)
     source = find_weights(model, weights, offline)
     settings = dict(model.settings)
     stem = settings.pop("network")
-    config_class = getattr(transformers, f"{stem}Config")
-    config = config_class(**settings)
-    if source != RANDOM and (source / "config.json").is_file():
-        config = read_config(config_class, source)
-        for name, value in settings.items():
-            got = getattr(config, name, None)
-            if got != value:
-                raise WeightsError(
-                    f"weights must be those of {model.name!r}, got {str(source)!r} (its "
-                    f"config.json says {name} {got!r} instead of {value!r})"
-                )
+    config = getattr(transformers, f"{stem}Config")(**settings)
     network = getattr(transformers, f"{stem}Model")
-    return load_network(network, config, source, model, spare=spare, convert=convert)
-
-
-def load_network(
-    network: Any,
-    config: Any,
-    source: Path | Literal["random"],
-    model: Model,
-    spare: tuple[str, ...] = (),
-    dispensable: tuple[str, ...] = (),
-    convert: Callable[[State], State] | None = None,
-) -> torch.nn.Module:
-    """Make a network of a class of transformers and load every one of its weights, or refuse.
-
-    `source` is what `find_weights` returns. Tensors of the file that begin with `spare` are not
-    used, and those of the network that begin with `dispensable` may be missing. `convert` changes
-    the tensors of the authors' own file before their names are translated.
-    """
     if source == RANDOM:
         from transformers.initialization import no_init_weights
 
@@ -317,29 +283,14 @@ def load_network(
             ignore_mismatched_sizes=True,
             dtype=torch.float32,
         )
-    missing = (key for key in info["missing_keys"] if not key.endswith(_UNUSED))
     check_keys(
         model.name,
         total=len(module.state_dict()),
-        missing=(key for key in missing if not key.startswith(dispensable)),
+        missing=(key for key in info["missing_keys"] if not key.endswith(_UNUSED)),
         unexpected=(key for key in info["unexpected_keys"] if not key.startswith(spare)),
         mismatched=(key for key, *_ in info["mismatched_keys"]),
     )
     return freeze(module)
-
-
-def read_config(config_class: Any, folder: Path) -> Any:
-    """Read config.json; that of a larger model that contains this one gives its part."""
-    try:
-        with quiet():
-            return config_class.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-    except Exception as error:  # noqa: BLE001 (its checks raise errors of a dozen kinds)
-        raise WeightsError(
-            f"weights must have a config.json that transformers reads, got {str(folder)!r} "
-            f"({first_line(error)})"
-        ) from None
 
 
 @contextlib.contextmanager

@@ -110,32 +110,6 @@ def by_score(scores: NDArray[np.float32]) -> IndexArray:
     return np.argsort(-scores, kind="stable").astype(np.int64, copy=False)
 
 
-def suppress(points: FloatArray, radius: float) -> IndexArray:
-    """Keep points that are more than `radius` pixels, along x or along y, from all better ones.
-
-    Returns the indices of those of the (N, 2) pixels, best first, that are kept. A radius of zero
-    drops repeated positions only.
-    """
-    if radius == 0.0:
-        return first_places(points)[0]
-    # Cells as large as the radius: near points lie in the same cell or one of its neighbours.
-    cells = np.floor(points / radius).astype(np.int64).tolist()
-    kept_in: dict[tuple[int, int], list[int]] = {}
-    kept = []
-    positions = points.tolist()
-    for i, ((x, y), (column, row)) in enumerate(zip(positions, cells, strict=True)):
-        nearby = (
-            positions[j]
-            for c in (column - 1, column, column + 1)
-            for r in (row - 1, row, row + 1)
-            for j in kept_in.get((c, r), ())
-        )
-        if all(abs(x - u) > radius or abs(y - v) > radius for u, v in nearby):
-            kept.append(i)
-            kept_in.setdefault((column, row), []).append(i)
-    return np.array(kept, dtype=np.int64)
-
-
 def first_places(points: FloatArray) -> tuple[IndexArray, IndexArray]:
     """Return the first of the (N, 2) points at every place, and for each point which of these.
 

@@ -57,7 +57,8 @@ class Aliked(NetworkDetector):
     """Keypoints at the soft maximum of the score within two pixels of a peak.
 
     The suppression acts before that step, so keypoints may be nearer than its radius by up to
-    four pixels. Positions are unbiased to about 0.1 px, measured as for DISK.
+    four pixels. Positions are unbiased to about 0.1 px, measured on photographs and their halves,
+    and by epipolar errors on pairs of known pose.
     """
 
     default_threshold = 0.2

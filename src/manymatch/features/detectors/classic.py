@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manymatch._validate import IndexArray, require
-from manymatch.features.detectors import Detector, Keypoints, by_score, first_places, suppress
+from manymatch.features.detectors import Detector, Keypoints, by_score, first_places
 
 # Without the precise enlargement every position is 0.25 px too large in x and in y: OpenCV maps
 # positions of the enlarged image back by x / 2 only.
@@ -31,8 +31,6 @@ _STRIDE = 16
 
 class _OfOpenCv(Detector):
     """What the detectors of OpenCV have in common."""
-
-    default_nms_radius = 0
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -62,7 +60,7 @@ class _OfOpenCv(Detector):
 
     def _choose(self, points: Any, scores: Any, image: NDArray[np.uint8]) -> IndexArray:
         order = by_score(scores)
-        order = order[suppress(points[order], self.selection.nms_radius)]
+        order = order[first_places(points[order])[0]]
         return order[self.selection.choose(points[order], (image.shape[1], image.shape[0]))]
 
 

@@ -29,7 +29,7 @@ class XFeat(NetworkDetector):
     """Keypoints at whole pixels, sorted by score times reliability.
 
     The published code resizes images to multiples of 32; here they are padded, so that positions
-    need no second scale. Measured as for DISK, an offset of positions is within half a pixel and
+    need no second scale. Measured as for ALIKED, an offset of positions is within half a pixel and
     not consistent.
     """
 

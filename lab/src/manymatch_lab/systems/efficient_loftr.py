@@ -1,26 +1,23 @@
-"""LoFTR and Efficient LoFTR: semi-dense matching without a detector.
+"""Efficient LoFTR: semi-dense matching without a detector.
 
-LoFTR is that of kornia. Efficient LoFTR has the networks of transformers, whose own matching (5.22)
-is not used: it lists coarse matches by image 1 for one image and by image 0 for the other, so that
-windows which do not belong together are compared, and it takes the first place of every window.
-`coarse_matches` and `fine_offsets` are the published method.
+It has the networks of transformers, whose own matching (5.22) is not used: it lists coarse matches
+by image 1 for one image and by image 0 for the other, so that windows which do not belong together
+are compared, and it takes the first place of every window. `coarse_matches` and `fine_offsets` are
+the published method.
 """
 
 from __future__ import annotations
 
-import abc
-import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manymatch._validate import require
 from manymatch.features.device import choose_device, inference, require_torch, weights_hash
-from manymatch.features.matchers import PairMatcher, Takes
-from manymatch.features.registry import Model, find_model
-from manymatch.features.weights import fill, freeze
+from manymatch.features.matchers import PairMatcher
+from manymatch.features.registry import Model
+from manymatch.features.weights import freeze
 
 if TYPE_CHECKING:
     import torch
@@ -43,10 +40,31 @@ _GREY = (0.299, 0.587, 0.114)
 _WINDOW_START = -(_CELL - 1) / 2
 
 
-class _ImageMatcher(PairMatcher):
-    """What the matchers of two images have in common: grey values in, places and scores out."""
+_MODEL = Model(
+    *("efficient-loftr", "matcher", "efficient-loftr"),
+    hub_id="zju-community/efficientloftr",
+    licence="Apache-2.0",
+)
 
-    takes: ClassVar[Takes] = "images"
+
+class EfficientLoftr(PairMatcher):
+    """Every cell of 8 x 8 pixels may match one of the other image, then to a part of a pixel."""
+
+    name, takes = _MODEL.name, "images"
+    weights: ClassVar[dict[str, Model]] = {"": _MODEL}
+
+    def build(self, source: Path | str, model: Model) -> torch.nn.Module:  # noqa: ARG002
+        """Make the networks of transformers."""
+        from transformers import EfficientLoFTRForKeypointMatching
+
+        found = EfficientLoFTRForKeypointMatching.from_pretrained(source, local_files_only=True)
+        return freeze(found)
+
+    def settings(self) -> dict[str, Any]:
+        """Weights and constants."""
+        network: Any = self.network
+        constants = {name: getattr(network.config, name) for name in _CONSTANTS}
+        return {"matching": "Efficient LoFTR", "weights": weights_hash(network), **constants}
 
     def match(
         self, first: NDArray[np.uint8], second: NDArray[np.uint8]
@@ -58,64 +76,8 @@ class _ImageMatcher(PairMatcher):
         points0, points1, scores = (tensor.cpu().numpy() for tensor in found)
         return points0, points1, scores
 
-    @abc.abstractmethod
     def _places(self, first: torch.Tensor, second: torch.Tensor) -> _Tensors:
         """Match two images, (H, W) grey values in [0, 1]."""
-
-
-class Loftr(_ImageMatcher):
-    """LoFTR, trained on outdoor scenes: places of image 0 are first pixels of cells of 8 x 8."""
-
-    name = "loftr"
-    weights: ClassVar[dict[str, Model]] = {"": find_model("loftr")}
-    # The positions as they are in the paper; the older weights were trained with others.
-    _true_positions: ClassVar[bool] = False
-
-    def build(self, source: Path | str, model: Model) -> torch.nn.Module:
-        """Make kornia's network."""
-        module = require("kornia.feature.loftr.loftr", f"the matcher {self.name!r}", "features")
-        config = copy.deepcopy(module.default_cfg)
-        config["coarse"]["temp_bug_fix"] = self._true_positions
-        return fill(module.LoFTR(None, config), source, model)
-
-    def settings(self) -> dict[str, Any]:
-        """Weights; the constants are the published ones."""
-        return {"matching": "LoFTR", "weights": weights_hash(self.network)}
-
-    def _places(self, first: torch.Tensor, second: torch.Tensor) -> _Tensors:
-        network: Any = self.network
-        found = network({"image0": first[None, None], "image1": second[None, None]})
-        # It has the centre of the first pixel at (0.5, 0.5).
-        return found["keypoints0"] - 0.5, found["keypoints1"] - 0.5, found["confidence"]
-
-
-class LoftrIndoor(Loftr):
-    """LoFTR, trained on indoor scenes."""
-
-    name = "loftr-indoor"
-    weights: ClassVar[dict[str, Model]] = {"": find_model("loftr-indoor")}
-    _true_positions = True
-
-
-class EfficientLoftr(_ImageMatcher):
-    """Every cell of 8 x 8 pixels may match one of the other image, then to a part of a pixel."""
-
-    name = "efficient-loftr"
-    weights: ClassVar[dict[str, Model]] = {"": find_model("efficient-loftr")}
-
-    def build(self, source: Path | str, model: Model) -> torch.nn.Module:
-        """Make the networks of transformers."""
-        transformers = require("transformers", f"the matcher {model.name!r}", "features")
-        kind = transformers.EfficientLoFTRForKeypointMatching
-        return freeze(kind.from_pretrained(source, local_files_only=True))
-
-    def settings(self) -> dict[str, Any]:
-        """Weights and constants."""
-        network: Any = self.network
-        constants = {name: getattr(network.config, name) for name in _CONSTANTS}
-        return {"matching": "Efficient LoFTR", "weights": weights_hash(network), **constants}
-
-    def _places(self, first: torch.Tensor, second: torch.Tensor) -> _Tensors:
         torch = require_torch()
         network: Any = self.network
         pixels = _padded(first, second)[None, :, None].expand(-1, -1, 3, -1, -1)

@@ -1,4 +1,4 @@
-"""LoFTR and Efficient LoFTR: matching against slow twins, and where in the image a match is."""
+"""Efficient LoFTR: matching against slow twins, and where in the image a match is."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from transformers.utils import logging  # noqa: E402
 from manymatch.features.extractor import Extractor  # noqa: E402
 from manymatch.features.feature_config import FeatureConfig  # noqa: E402
 from manymatch.features.matchers import matcher_graph  # noqa: E402
-from manymatch.features.matchers.loftr import coarse_matches, fine_offsets  # noqa: E402
-from manymatch.features.registry import load_matcher  # noqa: E402
-from manymatch.features.weights import WeightsError, random_weights  # noqa: E402
+from manymatch.features.weights import random_weights  # noqa: E402
+from manymatch_lab.systems.efficient_loftr import (  # noqa: E402
+    EfficientLoftr,
+    coarse_matches,
+    fine_offsets,
+)
 
 logging.disable_progress_bar()
 SETTINGS = transformers.EfficientLoFTRConfig(coarse_matching_threshold=0.01)
@@ -140,7 +143,7 @@ class FakeNetwork:
 
 
 def with_network(network):
-    matcher = load_matcher("efficient-loftr", device="cpu", offline=True)
+    matcher = EfficientLoftr(device="cpu", offline=True)
     matcher.__dict__["network"] = network
     return matcher
 
@@ -191,7 +194,7 @@ def test_the_networks_of_transformers_fit_and_are_read_from_the_folder(tmp_path,
     network = random_weights(transformers.EfficientLoFTRForKeypointMatching(small_config()))
     network.save_pretrained(tmp_path / "efficient-loftr")
     monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
-    matcher = load_matcher("efficient-loftr", device="cpu", offline=True)
+    matcher = EfficientLoftr(device="cpu", offline=True)
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (96, 128, 3), dtype=np.uint8)
     points0, points1, _ = matcher.match(image, image)
@@ -200,68 +203,3 @@ def test_the_networks_of_transformers_fit_and_are_read_from_the_folder(tmp_path,
     np.testing.assert_allclose(points1, points0, atol=0.01)
     np.testing.assert_allclose(points0 % 1.0, 0.5)
     assert matcher.settings()["fine_matching_slice_dim"] == 8
-
-
-# LoFTR of kornia
-
-
-@pytest.fixture
-def kornia_weights(tmp_path, monkeypatch):
-    """Random weights under the published name, with the names of tensors that it has."""
-    module = pytest.importorskip("kornia.feature.loftr.loftr")
-    monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
-    network = random_weights(module.LoFTR(None))
-    state = {f"matcher.{name}": tensor for name, tensor in network.state_dict().items()}
-    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "loftr_outdoor.ckpt")
-    (tmp_path / "loftr_indoor_ds_new.ckpt").symlink_to(tmp_path / "loftr_outdoor.ckpt")
-    return state
-
-
-class FakeLoftr:
-    """One match, and what the network was given."""
-
-    def __call__(self, data):
-        self.seen = data
-        points = torch.tensor([[16.0, 24.0]]), torch.tensor([[8.25, 17.0]])
-        return {"keypoints0": points[0], "keypoints1": points[1], "confidence": torch.ones(1)}
-
-
-def test_places_of_loftr_have_pixel_centres_at_whole_numbers():
-    matcher = load_matcher("loftr", device="cpu", offline=True)
-    network = matcher.__dict__["network"] = FakeLoftr()
-    images = np.full((60, 90, 3), (255, 0, 0), np.uint8), np.full((64, 80, 3), 255, np.uint8)
-    points0, points1, scores = matcher.match(*images)
-    assert (points0.tolist(), points1.tolist()) == ([[15.5, 23.5]], [[7.75, 16.5]])
-    assert scores.tolist() == [1.0]
-    # Grey, each image in its own size.
-    for side, (image, value) in enumerate(zip(images, (0.299, 1.0), strict=True)):
-        seen = network.seen[f"image{side}"].numpy()
-        assert seen.shape == (1, 1, *image.shape[:2])
-        np.testing.assert_allclose(seen, value, atol=1e-6)
-
-
-def test_the_network_of_kornia_fits(kornia_weights):
-    indoor = load_matcher("loftr-indoor", device="cpu", offline=True).network
-    assert indoor.config["coarse"]["temp_bug_fix"]
-    matcher = load_matcher("loftr", device="cpu", offline=True)
-    assert not matcher.network.config["coarse"]["temp_bug_fix"]
-    for network in (matcher.network, indoor):
-        state = network.state_dict()
-        assert all(torch.equal(state[key[8:]], tensor) for key, tensor in kornia_weights.items())
-    # Random features are not distinctive: a place must still be most like itself.
-    matcher.network.coarse_matching.thr = 0.0
-    image = np.random.default_rng(0).integers(0, 256, (72, 100, 3), dtype=np.uint8)
-    graph = matcher_graph(matcher, features(image), features(image))
-    assert graph.num_edges > 0
-    offset = graph.points1[graph.edges[:, 1]] - graph.points0[graph.edges[:, 0]]
-    assert np.median(np.abs(offset)) < 4.0
-    assert set((graph.points0.ravel() % 8).tolist()) == {7.5}
-    assert matcher.settings()["matching"] == "LoFTR"
-
-
-def test_missing_weights_of_loftr_are_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setenv("MANYMATCH_WEIGHTS", str(tmp_path))
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    matcher = load_matcher("loftr", device="cpu", offline=True)
-    with pytest.raises(WeightsError, match=r"weights of 'loftr' .*switched off.*curl .*loftr_outd"):
-        _ = matcher.network
