@@ -228,7 +228,7 @@ def test_flipped_bits_reach_neither_tables_nor_files(done, pairs, tmp_path):
     "name",
     ["run.json", "pairs.csv", "pairs.parquet", "summary.json", "parts", "matches",
      "parts/000000.parquet", "features.h5", "matches.h5", "database.db",
-     "parts-0123456789ab"],
+     "index.html", "pictures", "parts-0123456789ab"],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["file", "folder", "nothing"])
 def test_links_in_the_folder_are_refused(pairs, tmp_path, name, kind):

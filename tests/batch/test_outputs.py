@@ -4,9 +4,12 @@ import csv
 import dataclasses
 import json
 import os
+import re
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from manymatch import Camera, read_matches
 from manymatch.batch import outputs
@@ -390,3 +393,31 @@ def test_rows_of_many_parts_come_in_the_order_of_the_pairs(tmp_path, monkeypatch
         run.write(block, [{"index": int(i), "name0": f"{i}.jpg"} for i in items])
     found = list(outputs.rows_in_order(run, ["name0"]))
     assert found == [{"index": i, "name0": f"{i}.jpg"} for i in range(40)]
+
+
+def test_page_shows_pairs_by_verdict_with_pictures(pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr("manymatch.batch.outputs._MOST_PAIRS", 8)
+    name = "<script>alert(1)</script>&\"'.png"
+    listed = [dataclasses.replace(pairs[0], name0=name), *pairs[1:]]
+    listed.append(Pair("a", "b", tmp_path / "a", tmp_path / "b"))
+    summary = run_batch(listed, None, tmp_path, CONFIG, formats=["html"])
+    assert summary.files[-1] == tmp_path / "index.html"
+    page = summary.files[-1].read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in page
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+    assert not re.findall(r"""(?:src|href)=["'](?!data:|#|pictures/)""", page)
+    heads = re.findall(r"<h2>(.+): (\d+)</h2>", page)
+    assert dict(heads) == {name: str(number) for name, number in summary.counts.items() if number}
+    assert [head for head, _ in heads] == [name for name in VERDICTS if summary.counts[name]]
+    links = [unquote(link) for link in re.findall(r'href="(pictures/[^"]+)"', page)]
+    assert 0 < len(links) <= 8
+    assert sorted(links) == sorted(f"pictures/{p.name}" for p in (tmp_path / "pictures").iterdir())
+    for link in links:
+        with Image.open(tmp_path / link) as picture:
+            assert picture.height == 400
+    assert "there is no such file" in page
+    # An image that was removed since has no picture.
+    monkeypatch.setattr("manymatch.batch.outputs.load_image", refuse)
+    assert run_batch(listed, None, tmp_path, CONFIG, formats=["html"]).computed == 0
+    assert "pictures/" not in (tmp_path / "index.html").read_text()

@@ -46,8 +46,8 @@ RUN = "run.json"
 
 # Files and folders of runs of any kind.
 _OURS = re.compile(
-    r"run\.json|parts.*|matches|pairs\.(csv|parquet)|summary\.json"
-    r"|(features|matches)\.h5|database\.db"
+    r"run\.json|parts.*|matches|pictures|pairs\.(csv|parquet)|summary\.json"
+    r"|(features|matches)\.h5|database\.db|index\.html"
 )
 _PART = re.compile(r"(\d{6,})\.parquet")
 # The checksum of a whole file, eight digits, follows this key and two bytes in its last bytes.
