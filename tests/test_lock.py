@@ -70,5 +70,5 @@ def test_packages_of_weights_have_hashes_of_their_own():
     names = re.findall(
         r"^([\w.-]+)==[\w.]+ \\\n    --hash=sha256:[\da-f]{64}$", lock.weights(), re.MULTILINE
     )
-    assert len(names) == 3
+    assert len(names) == 4
     assert not set(names) & {lock.name_of(entry) for entry, _ in lock.blocks()}

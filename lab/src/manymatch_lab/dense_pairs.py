@@ -49,7 +49,7 @@ from manymatch_lab.pose_runs import RunSets
 
 #: Identifies a curve: (layer, rank) or (operator,).
 Key: TypeAlias = tuple[Any, ...]
-Backbone = Annotated[str, "A name of manymatch models."]
+Backbone = Annotated[str, "A name of manymatch models, hf:<id> or timm:<model>."]
 Layer = Annotated[int | None, "Block, from 1; by default the paper's, or the last one."]
 Debias = Annotated[
     int | None, "Rank of the positional subspace to remove; by default the paper's, or 0."

@@ -136,7 +136,8 @@ def _print_all(known: dict[str, _Record], presets: dict[str, _Record], *, show_a
     console.print_plain("")
     if more := len(known) - len(shown):
         sizes = count(more, "more size")
-        console.print_plain(f"and {sizes} of the same families: manymatch models --all\n")
+        console.print_plain(f"and {sizes} of the same families: manymatch models --all")
+    console.print_plain("Any other vision transformer is hf:<id or folder> or timm:<model>.\n")
     rows_of_presets = []
     for name, preset in presets.items():
         lacking = [part for part in preset["models"] if not known[part]["ready"]]

@@ -27,7 +27,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 # What the presets "embedded" and "fused" run with.
 _NETWORKS = ("efficientnet-lite0", "xfeat", "aliked-t16")
 # A change of any of them may make other features.
-_LIBRARIES = ("numpy", "onnxruntime", "torch", "transformers")
+_LIBRARIES = ("numpy", "onnxruntime", "torch", "transformers", "timm")
 #: Those of `library_versions` that compute numbers where no network runs.
 WITHOUT_NETWORK = ("numpy", "opencv")
 

@@ -42,7 +42,8 @@ class FeatureConfig:
     detector: str = setting("sift", "Keypoints: sift, orb, superpoint, aliked, xfeat or grid.")
     descriptor: str = setting(
         NATIVE,
-        "native for the detector's own descriptors, or a backbone: a name of manymatch models.",
+        "native for the detector's own descriptors, or a backbone: a name of manymatch models, "
+        "hf:<id> or timm:<model>.",
     )
     max_keypoints: int = setting(2048, "Keypoints per image, best scores first.")
     nms_radius: int | None = setting(

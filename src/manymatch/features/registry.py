@@ -34,7 +34,7 @@ ENTRY_POINTS = {"backbone": "manymatch.backbones", "matcher": "manymatch.matcher
 #: Short names of detectors.
 ALIASES = {"aliked": "aliked-n16"}
 # Modules that import torch.
-_WITH_TORCH = ("backbones.published", "backbones.vjepa", "detectors.superpoint")
+_WITH_TORCH = ("backbones.hub", "backbones.published", "backbones.vjepa", "detectors.superpoint")
 # How models are listed.
 _KINDS = ("detector", "matcher", "backbone")
 
@@ -122,6 +122,8 @@ class Model:
 _models: dict[str, Model] = {}
 _backbones: dict[str, Callable[..., Backbone]] = {}
 _matchers: dict[str, type[PairMatcher] | FunctionMatcher] = {}
+# Our own factories that are not in the catalogue; a name with a colon takes the name of a model.
+_OWN_PREFIXES = {"hf:": "backbones.hub:load_hub", "timm:": "backbones.hub:load_timm"}
 _OWN_MATCHERS = {"lightglue": "matchers.lightglue:LightGlue"}
 
 
@@ -182,7 +184,8 @@ def register_backbone(name: str, *, replace: bool = False) -> Callable[[Factory]
     def decorate(factory: Factory) -> Factory:
         if not callable(factory):
             raise refusal("factory", "a class or function that makes a Backbone", factory)
-        _check_free(name, {*_own_backbones(), *_backbones}, replace=replace)
+        own = (*_own_backbones(), *_OWN_PREFIXES, *_backbones)
+        _check_free(name, {taken.removesuffix(":") for taken in own}, replace=replace)
         _backbones[name] = factory
         return factory
 
@@ -281,8 +284,9 @@ def check_matcher(name: object, detector: str) -> None:
 
 
 def backbone_names() -> list[str]:
-    """Names of all backbones, also of other packages."""
-    return sorted({*_backbones, *_own_backbones(), *_entry_points("backbone")})
+    """Names of all backbones, also of other packages; a name with a colon takes a model's name."""
+    names = (*_backbones, *_own_backbones(), *_OWN_PREFIXES, *_entry_points("backbone"))
+    return sorted(set(names))
 
 
 def _own_backbones() -> list[str]:
@@ -300,7 +304,7 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     Parameters
     ----------
     name : str
-        One of `backbone_names`.
+        One of `backbone_names`, or ``"hf:<id>"``, ``"timm:<model>"`` for any other ViT.
     weights : path or "random", optional
         A file or folder; by default they are looked for where `manymatch models` says.
     offline : bool
@@ -308,10 +312,14 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     """
     if not isinstance(name, str):
         raise refusal("backbone", "a name", name)
-    if name not in backbone_names():
+    head, colon, rest = name.partition(":")
+    key = head + colon
+    if key not in backbone_names():
         raise _unknown("backbone", name, backbone_names())
     factory: Callable[..., Backbone]
-    if name in _backbones:
+    if key in _OWN_PREFIXES:
+        factory = functools.partial(_imported(_OWN_PREFIXES[key]), rest)
+    elif name in _backbones:
         factory = _backbones[name]
     elif name in _own_backbones():
         model = _catalogue()[name]

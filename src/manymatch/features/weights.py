@@ -57,7 +57,7 @@ INDEX = "model.safetensors.index.json"
 _FOLDER_VARIABLE = "MANYMATCH_WEIGHTS"
 _OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 # What a network of transformers needs; other formats of the same weights are not downloaded.
-_HUB_FILES = ("config.json", "model*.safetensors", INDEX)
+_HUB_FILES = ("config.json", "preprocessor_config.json", "model*.safetensors", INDEX)
 _OWN, _CACHE, _HUB = "own folder", "own cache", "hub cache"
 _SHA256 = re.compile("[0-9a-f]{64}")
 # Seconds without an answer after which the hub counts as out of reach.
@@ -118,16 +118,17 @@ def load_weights(
     build: Callable[[], torch.nn.Module],
     weights: object = None,
     offline: bool = False,
+    convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:
     """Find the weights of a model, make its network and load them, or random ones.
 
-    `build` makes the network, and is called after the weights are found.
+    `build` makes the network, and is called after the weights are found. `convert` is as in `fill`.
     """
     was_here = weights is not None or whereabouts(model) is not None
     found = find_weights(model, weights, offline)
     module = build()
     try:
-        return fill(module, found, model)
+        return fill(module, found, model, convert)
     except WeightsError:
         if not was_here and isinstance(found, Path) and found.is_file():
             # The address gave a file of something else.
@@ -159,11 +160,20 @@ def load_network(
     return made
 
 
-def fill(module: torch.nn.Module, source: Path | str, model: Model) -> torch.nn.Module:
-    """Load weights that `find_weights` found into the network of a model, and freeze it."""
+def fill(
+    module: torch.nn.Module,
+    source: Path | str,
+    model: Model,
+    convert: Callable[[State], State] | None = None,
+) -> torch.nn.Module:
+    """Load weights that `find_weights` found into the network of a model, and freeze it.
+
+    `convert` changes the tensors of the file before their names are translated.
+    """
     if source == RANDOM:
         return random_weights(module)
-    state = renamed(load_state(source, model.entry), model)
+    state = load_state(source, model.entry)
+    state = renamed(state if convert is None else convert(state), model)
     own = module.state_dict()
     state = {name: own[name] for name in model.constants} | state
     check_keys(

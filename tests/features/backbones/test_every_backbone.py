@@ -1,5 +1,7 @@
 """What every backbone does: batches equal single images, and unneeded blocks do not run."""
 
+import importlib.util
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,14 +9,22 @@ pytest.importorskip("transformers")
 
 from manymatch.features.backbones.published import load_convnext  # noqa: E402
 from manymatch.features.backbones.vjepa import VJepa, build_network  # noqa: E402
-from manymatch.features.registry import models  # noqa: E402
+from manymatch.features.registry import load_backbone, models  # noqa: E402
 from manymatch.features.weights import random_weights  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402
+from tests.support.torchvision_stub import import_timm  # noqa: E402
 
 
 def vjepa():
     normed = (1, 2, 3, 4)
     return VJepa(models()["vjepa2.1-vitl16"], normed, random_weights(build_network(64, 96, normed)))
+
+
+def timm():
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("timm is not installed")
+    import_timm()
+    return load_backbone("timm:test_vit", weights="random")
 
 
 MAKE = {
@@ -23,6 +33,7 @@ MAKE = {
         tiny.record("cnx", "DINOv3ConvNext", tiny.CONVNEXT), "random"
     ),
     "vjepa": vjepa,
+    "timm": timm,
 }
 
 

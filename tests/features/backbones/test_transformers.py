@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -15,9 +13,8 @@ from hypothesis import strategies as st  # noqa: E402
 
 from manymatch.features.backbones.published import load_convnext  # noqa: E402
 from manymatch.features.maps import normalised  # noqa: E402
-from manymatch.features.registry import backbone_names, load_backbone, models  # noqa: E402
+from manymatch.features.registry import backbone_names, models  # noqa: E402
 from manymatch.features.resize import Resize, resize_image  # noqa: E402
-from manymatch.features.weights import locate  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402
 
 PREFIX = {"dinov3": 5, "dinov3-gated": 5, "dinov2": 1, "dinov2-reg": 5, "siglip2": 0}

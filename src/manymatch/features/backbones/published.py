@@ -265,6 +265,24 @@ def published_network(
     stem = settings.pop("network")
     config = getattr(transformers, f"{stem}Config")(**settings)
     network = getattr(transformers, f"{stem}Model")
+    return load_network(network, config, source, model, spare=spare, convert=convert)
+
+
+def load_network(
+    network: Any,
+    config: Any,
+    source: Path | Literal["random"],
+    model: Model,
+    spare: tuple[str, ...] = (),
+    dispensable: tuple[str, ...] = (),
+    convert: Callable[[State], State] | None = None,
+) -> torch.nn.Module:
+    """Make a network of a class of transformers and load every one of its weights, or refuse.
+
+    `source` is what `find_weights` returns. Tensors of the file that begin with `spare` are not
+    used, and those of the network that begin with `dispensable` may be missing. `convert` changes
+    the tensors of the authors' own file before their names are translated.
+    """
     if source == RANDOM:
         from transformers.initialization import no_init_weights
 
@@ -283,10 +301,11 @@ def published_network(
             ignore_mismatched_sizes=True,
             dtype=torch.float32,
         )
+    missing = (key for key in info["missing_keys"] if not key.endswith(_UNUSED))
     check_keys(
         model.name,
         total=len(module.state_dict()),
-        missing=(key for key in info["missing_keys"] if not key.endswith(_UNUSED)),
+        missing=(key for key in missing if not key.startswith(dispensable)),
         unexpected=(key for key in info["unexpected_keys"] if not key.startswith(spare)),
         mismatched=(key for key, *_ in info["mismatched_keys"]),
     )
