@@ -174,8 +174,9 @@ def _written(name0: Any, name1: Any, **parts: Any) -> object:
         again = [io.read_matches_npz(folder / "a.npz").matches]
         try:
             files = (folder / "features.h5", folder / "matches.h5")
-            with io.HlocWriter(*files) as hloc:
+            with io.HlocWriter(*files) as hloc, io.ColmapWriter(folder) as colmap:
                 hloc.add(name0, name1, pair)
+                colmap.add(name0, name1, pair)
             again.append(io.read_hloc(*files[::-1], name0, name1).edges)
         finally:
             assert [path.name for path in Path(outer).iterdir()] == ["folder"]

@@ -138,7 +138,7 @@ def test_data_set_names():
 
 def test_interchange_names():
     assert set(manymatch.io.__all__) == {
-        "AlternativePose", "ColmapDatabaseWriter", "ColmapImage", "HlocWriter",
+        "AlternativePose", "ColmapDatabaseWriter", "ColmapImage", "ColmapWriter", "HlocWriter",
         "ImageRecord", "Pair",
         "PairMatches", "demo_pair", "exhaustive_pairs",
         "exif_focal", "graph_from_matches", "load_graph", "load_image", "read_associations_csv",

@@ -167,8 +167,8 @@ images = [photos / "street2.jpg", photos / "street3.jpg"]
 small = ["--set", "longest=320", "--set", "max_iterations=1000"]
 Path("pairs.txt").write_text("street2.jpg street3.jpg")
 for command, formats in (
-    (["match", *images], ("npz", "h5")),
-    (["batch", "pairs.txt", "--images", photos], ("parquet", "npz", "h5")),
+    (["match", *images], ("npz", "h5", "colmap")),
+    (["batch", "pairs.txt", "--images", photos], ("parquet", "npz", "h5", "colmap")),
 ):
     arguments = [*command, "--out", command[0], "--format", ",".join(formats), *small]
     result = CliRunner().invoke(app, list(map(str, arguments)))

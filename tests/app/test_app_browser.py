@@ -116,11 +116,11 @@ def test_from_drop_to_download(app, browser, tmp_path):
     )
     click(browser, "#export")
     names = "[...document.querySelectorAll('#files a[download]')].map(a => a.download)"
-    browser.wait_for(f"{names}.length >= 7")
+    browser.wait_for(f"{names}.length >= 8")
     expected = {"report.html", "matches.png", "result.json", "config.toml", "matches.npz"}
-    expected |= {f"matches-{form}.zip" for form in ("h5", "colmap-db")}
+    expected |= {f"matches-{form}.zip" for form in ("h5", "colmap", "colmap-db")}
     assert set(browser.evaluate(names)) == expected
-    for number in range(7):
+    for number in range(8):
         browser.evaluate(f"document.querySelectorAll('#files a[download]')[{number}].click()")
         time.sleep(0.3)
     deadline = time.monotonic() + 30

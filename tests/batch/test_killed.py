@@ -27,7 +27,7 @@ h5py = pytest.importorskip("h5py")
 CONFIG = MatcherConfig.of("classic", max_keypoints=100, longest=160, max_iterations=1000)
 SETTINGS = ["--preset", "classic", "--max-keypoints", "100", "--set", "longest=160"]
 SETTINGS += ["--set", "max_iterations=1000", "--workers", "2"]
-FORMATS = ["parquet", "npz", "h5", "colmap-db"]
+FORMATS = ["parquet", "npz", "h5", "colmap", "colmap-db"]
 WITH_MATCHES = [*SETTINGS, "--format", ",".join(FORMATS)]
 IMAGES, PAIRS, BLOCK, BLOCKS = 30, 29, 2, 15
 

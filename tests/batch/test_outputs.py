@@ -26,7 +26,6 @@ from tests.support.synthetic_alternatives import with_alternatives
 from tests.support.synthetic_images import HEIGHT, WIDTH, make_images
 
 pytest.importorskip("cv2")
-h5py = pytest.importorskip("h5py")
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -98,43 +97,49 @@ def test_files_that_cannot_be_written_can_be_made_later(pairs, tmp_path, monkeyp
     assert len(list((tmp_path / "matches").iterdir())) == 3
 
 
-def hloc_pairs(folder):
-    """Matches of the files for hloc, by names."""
+def colmap_pairs(path):
+    """Matches of a text for COLMAP's importer, by names; none may be there twice."""
     found = {}
-    with h5py.File(folder / "matches.h5") as file:
-        for name0, group in file.items():
-            for name1, pair in group.items():
-                partners = enumerate(pair["matches0"][()].tolist())
-                found[name0, name1] = [(i, j) for i, j in partners if j >= 0]
+    for block in path.read_text().split("\n\n")[:-1]:
+        first, *lines = block.split("\n")
+        names = tuple(first.split(" "))
+        assert names not in found
+        found[names] = [tuple(map(int, line.split())) for line in lines]
     return found
 
 
 def test_all_formats_hold_the_matches_of_every_pair(done, pairs, tmp_path):
-    summary = run_batch(pairs, None, tmp_path, CONFIG, formats=["h5", "npz"], workers=2)
+    h5py = pytest.importorskip("h5py")
+    summary = run_batch(pairs, None, tmp_path, CONFIG, formats=["h5", "colmap", "npz"], workers=2)
     features, matches = tmp_path / "features.h5", tmp_path / "matches.h5"
-    assert summary.files[-2:] == (features, matches)
-    assert list(hloc_pairs(tmp_path)) == [(pair.name0, pair.name1) for pair in pairs]
+    assert summary.files[-3:] == (features, matches, tmp_path / "colmap" / "matches.txt")
+    text = colmap_pairs(summary.files[-1])
+    assert list(text) == [(pair.name0, pair.name1) for pair in pairs]
     for index, pair in enumerate(pairs):
         expected = read_matches_npz(pair_file(done[0] / "matches", index, pair, "npz"))
         graph = read_hloc(matches, features, pair.name0, pair.name1)
         assert sorted(map(tuple, graph.edges.tolist())) == sorted(
             map(tuple, expected.matches.tolist())
         )
+        assert text[pair.name0, pair.name1] == list(map(tuple, expected.matches.tolist()))
     with h5py.File(features) as file:
         assert sorted(file) == sorted({p.name0 for p in pairs} | {p.name1 for p in pairs})
         assert file["view000.png/image_size"][()].tolist() == [WIDTH, HEIGHT]
+        lines = (tmp_path / "colmap" / "view000.png.txt").read_text().splitlines()
+        points = np.array([line.split()[:2] for line in lines[1:]], dtype=float)
+        np.testing.assert_allclose(points - 0.5, file["view000.png/keypoints"][()], atol=1e-4)
     assert rows(tmp_path) == rows(done[0])
 
 
 def test_files_are_made_anew_with_every_pair_once(pairs, tmp_path):
     """Files that are there, whole or not, are replaced by files of all parts."""
-    how = {"formats": ["h5"]}
+    how = {"formats": ["h5", "colmap"]}
     run_batch(pairs, None, tmp_path, CONFIG, limit=5, **how)
-    for name in ("matches.h5", "features.h5"):
+    for name in ("matches.h5", "features.h5", "colmap/matches.txt"):
         (tmp_path / name).write_bytes(b"half")
     again = run_batch(pairs, None, tmp_path, CONFIG, limit=5, **how)
     assert again.computed == 0
-    text = hloc_pairs(tmp_path)
+    text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
     assert list(text) == [(pair.name0, pair.name1) for pair in pairs[:5]]
     for pair in pairs[:5]:
         found = read_hloc(tmp_path / "matches.h5", tmp_path / "features.h5", pair.name0, pair.name1)
@@ -143,19 +148,19 @@ def test_files_are_made_anew_with_every_pair_once(pairs, tmp_path):
 
 def test_names_with_folders(pairs, tmp_path):
     named = [dataclasses.replace(pairs[0], name0="deep/a", name1="b")]
-    run_batch(named, None, tmp_path, CONFIG, formats=["h5"])
-    assert list(hloc_pairs(tmp_path)) == [("deep-a", "b")]
-    with h5py.File(tmp_path / "features.h5") as file:
-        assert all(len(file[f"{name}/keypoints"]) for name in ("deep/a", "b"))
+    run_batch(named, None, tmp_path, CONFIG, formats=["colmap"])
+    found = [str(p.relative_to(tmp_path / "colmap")) for p in (tmp_path / "colmap").rglob("*.*")]
+    assert sorted(found) == ["b.txt", "deep/a.txt", "matches.txt"]
 
 
 def test_pairs_that_could_not_be_tried_are_left_out(tmp_path):
     make_images(tmp_path / "views", 3)
     pairs = exhaustive_pairs(tmp_path / "views")
     (tmp_path / "views" / "view002.png").write_bytes(b"no image")
-    summary = run_batch(pairs, None, tmp_path / "out", CONFIG, formats=["h5"])
+    summary = run_batch(pairs, None, tmp_path / "out", CONFIG, formats=["colmap"])
     assert summary.counts["error"] == 2
-    assert list(hloc_pairs(tmp_path / "out")) == [("view000.png", "view001.png")]
+    text = colmap_pairs(tmp_path / "out" / "colmap" / "matches.txt")
+    assert list(text) == [("view000.png", "view001.png")]
 
 
 def renamed(pair, name):
@@ -167,6 +172,9 @@ def renamed(pair, name):
     [
         (lambda p: [renamed(p[0], "../a")], 'without leading "/", "." and ".."'),
         (lambda p: [renamed(p[0], "/etc/a")], 'without leading "/", "." and ".."'),
+        (lambda p: [renamed(p[0], "a b")], "have no spaces, which COLMAP splits at, got 'a b'"),
+        (lambda p: [renamed(p[0], "matches")], "leave the file matches.txt to the matches"),
+        (lambda p: [renamed(p[0], "語" * 84)], "leave room for .txt in a file name of 255 bytes"),
         (lambda p: [renamed(p[0], os.fsdecode(b"\xff"))], "a name that is text"),
         (lambda p: [p[0], renamed(p[8], "view000.png")], "one file and one quarter turn by the"),
         (lambda p: [p[0], dataclasses.replace(p[1], rot0=1)], "one file and one quarter turn"),
@@ -179,7 +187,7 @@ def renamed(pair, name):
 def test_pairs_that_a_format_cannot_hold_are_refused(pairs, tmp_path, change, says):
     chosen = change(pairs)
     with pytest.raises(ValueError, match=f"^pairs must .*{says}"):
-        run_batch(chosen, None, tmp_path / "out", CONFIG, formats=["npz", "h5"])
+        run_batch(chosen, None, tmp_path / "out", CONFIG, formats=["npz", "colmap"])
     assert not (tmp_path / "out").exists()
     assert checked_formats(["npz"], chosen) == ("npz",)
 
@@ -223,13 +231,13 @@ def test_two_images_that_are_paired_twice_are_there_once(pairs, tmp_path):
         path1=pairs[0].path0,
     )
     summary = run_batch(
-        [pairs[0], back, pairs[1], pairs[0]], None, tmp_path, CONFIG, formats=["h5", "npz"]
+        [pairs[0], back, pairs[1], pairs[0]], None, tmp_path, CONFIG, formats=["colmap", "npz"]
     )
     assert summary.computed == 4
-    text = hloc_pairs(tmp_path)
+    text = colmap_pairs(tmp_path / "colmap" / "matches.txt")
     assert list(text) == [(pair.name0, pair.name1) for pair in pairs[:2]]
     first = read_matches_npz(pair_file(tmp_path / "matches", 0, pairs[0], "npz"))
-    assert text[pairs[0].name0, pairs[0].name1] == sorted(map(tuple, first.matches.tolist()))
+    assert text[pairs[0].name0, pairs[0].name1] == list(map(tuple, first.matches.tolist()))
 
 
 @pytest.mark.parametrize(
@@ -281,9 +289,9 @@ def test_untrusted_pose_is_not_given_to_mappers(tmp_path, monkeypatch, verdict, 
 
 def test_other_formats_can_be_asked_for_later(pairs, tmp_path):
     run_batch(pairs, None, tmp_path, CONFIG, limit=3, formats=["npz"])
-    summary = run_batch(pairs, None, tmp_path, CONFIG, limit=3, formats=["h5"])
+    summary = run_batch(pairs, None, tmp_path, CONFIG, limit=3, formats=["colmap"])
     assert summary.computed == 0
-    assert len(hloc_pairs(tmp_path)) == 3
+    assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 3
 
 
 def test_matches_are_read_by_pair(done, pairs):

@@ -29,7 +29,7 @@ pytest.importorskip("PIL")
 pytest.importorskip("h5py")
 pytest.importorskip("pycolmap")
 
-FORMATS = ["npz", "h5", "colmap-db"]
+FORMATS = ["npz", "h5", "colmap", "colmap-db"]
 BATCH_FORMATS = ["parquet", *FORMATS]
 PAIRS = 6
 BUCKET = "manymatch-test"

@@ -45,18 +45,18 @@ def test_over_a_folder(images, tmp_path):
 
 
 def test_shards(images, tmp_path):
-    formats = ["--format", "npz", "--format", "h5, parquet"]
+    formats = ["--format", "npz", "--format", "colmap, parquet"]
     command = ("batch", images, "--out", tmp_path, *FLAGS, *formats)
     for shard in ("2/2", "1/2"):
-        assert not (tmp_path / "matches.h5").exists()
+        assert not (tmp_path / "colmap").exists()
         result = run(*command, "--shard", shard)
         assert result.exit_code == 0, result.output
         assert "3 of 3 pairs" in result.stdout
     result = run(*command, "--block", 1)
     assert result.exit_code == 0, result.output
     assert "6 of 6 pairs" in result.stdout
-    assert "matches.h5" in result.stdout.replace("\n", "")
-    assert (tmp_path / "matches.h5").exists()
+    assert "colmap/matches.txt" in result.stdout.replace("\n", "")
+    assert (tmp_path / "colmap" / "matches.txt").exists()
     assert len(list((tmp_path / "matches").iterdir())) == 6
     refused = one_sentence(run(*command, "--block", 2, "--json"))
     assert "the folder holds results of other settings (block was 1 and is 2 now)" in refused

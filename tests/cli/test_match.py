@@ -49,14 +49,14 @@ def test_result_is_printed_and_written(photos, tmp_path):
     folder, camera = photos
     out = tmp_path / "out"
     result = run(folder / "a.png", folder / "b.png", "--camera0", camera, "--camera1", camera,
-                 "--out", out, "--with-rank-one", "--format", "npz", "--format", "h5",
+                 "--out", out, "--with-rank-one", "--format", "npz", "--format", "colmap",
                  *QUICK)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "Camera 1 is turned" in result.stdout
     assert "rank-one, plain consensus" in result.stdout
     names = {path.name for path in out.iterdir()}
     assert names == {
-        "result.json", "config.toml", "matches.npz", "matches.h5", "features.h5",
+        "result.json", "config.toml", "matches.npz", "matches.txt", "a.png.txt", "b.png.txt",
         "matches.png", "report.html",
     }  # fmt: skip
     again = run(folder / "a.png", folder / "b.png", "--camera0", camera, "--camera1", camera,
@@ -170,6 +170,7 @@ REFUSED = {
     "a link to nothing": (["--out", "nowhere"], "a.png", "'nowhere' is a file"),
     "no place to write to": (["--out", "/proc/manymatch/out"], "a.png", "--out must be a folder"),
     "a long name": (["--out", "o" * 300], "a.png", "File name too long"),
+    "a space": (["--format", "colmap"], "my a.png", "must have no spaces"),
     "a line end": (["--format", "h5"], "a\nb.png", "must be the name of an image"),
     "no focal length": (["--camera1", "-3"], "a.png", "camera1 must"),
     "three numbers": (["--camera1", "800,800,3"], "a.png", "camera1 must be a focal length"),
@@ -281,7 +282,7 @@ def test_files_for_colmap_have_stored_pixels_and_relative_names(photos, tmp_path
             tmp_path / "set" / "in" / "b.png", exif=exif
         )
     paths = [tmp_path / "set" / "in" / name for name in ("a.png", "b.png")]
-    how = ["--format", "npz,h5,colmap-db", "--no-picture", "--no-report", *QUICK]
+    how = ["--format", "npz,h5,colmap,colmap-db", "--no-picture", "--no-report", *QUICK]
     result = run(*paths, "--images", tmp_path / "set", "--out", tmp_path / "out", *how)
     assert result.exit_code == 0, result.output
     with h5py.File(tmp_path / "out" / "features.h5") as file:
@@ -293,6 +294,9 @@ def test_files_for_colmap_have_stored_pixels_and_relative_names(photos, tmp_path
         assert (camera.width, camera.height) == (height, width)
         np.testing.assert_allclose(database.read_keypoints(image.image_id) - 0.5, stored, atol=1e-4)
         assert database.num_verified_image_pairs() == 1
+    lines = (tmp_path / "out" / "in" / "b.png.txt").read_text().splitlines()[1:]
+    texts = np.array([line.split()[:2] for line in lines], dtype=float)
+    np.testing.assert_allclose(texts - 0.5, stored, atol=1e-4)
     with np.load(tmp_path / "out" / "matches.npz") as arrays:
         shown = arrays["keypoints1"]
     # Turned clockwise when it is shown.

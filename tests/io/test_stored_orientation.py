@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from manymatch import Camera, RelativePose
-from manymatch.io import ColmapDatabaseWriter, HlocWriter, ImageRecord, PairMatches
+from manymatch.io import ColmapDatabaseWriter, ColmapWriter, HlocWriter, ImageRecord, PairMatches
 from manymatch.io.image import image_size, load_image, stored_orientation
 from tests.support.importers import hloc_keypoints
 
@@ -48,18 +48,21 @@ def test_keypoints_are_where_colmap_and_hloc_see_them(tmp_path, turn, suffix):
     files = tmp_path / "features.h5", tmp_path / "matches.h5"
     with (
         HlocWriter(*files) as hloc,
+        ColmapWriter(tmp_path) as text,
         ColmapDatabaseWriter(tmp_path / "database.db") as database,
     ):
-        for writer in (hloc, database):
+        for writer in (hloc, text, database):
             writer.add(record, other, PairMatches(points, NONE, NONE))
     with pycolmap.Database.open(tmp_path / "database.db") as database:
         pixels = database.read_keypoints(1) - 0.5
         own = database.read_camera(1)
+    lines = (tmp_path / "a.txt").read_text().splitlines()[1:]
+    texts = np.array([line.split()[:2] for line in lines], dtype=float) - 0.5
     theirs = pycolmap.Bitmap.read(path, as_rgb=True).to_array()
     assert (own.width, own.height) == theirs.shape[1::-1]
     with h5py.File(files[0]) as file:
         assert file["a/image_size"][()].tolist() == list(theirs.shape[1::-1])
-    for found in (pixels, hloc_keypoints(files[0], "a")):
+    for found in (pixels, texts, hloc_keypoints(files[0], "a")):
         at = found.round().astype(int)
         np.testing.assert_allclose(found, at, atol=1e-5)
         np.testing.assert_array_equal(theirs[at[:, 1], at[:, 0]], upright[y, x])

@@ -181,7 +181,7 @@ def test_blank_images_have_no_pose(matcher, shape):
 def test_all_files_are_written_and_read_back(result, tmp_path):
     for name in ("h5py", "matplotlib"):
         pytest.importorskip(name)
-    written = result.save(tmp_path / "new" / "folder", formats=("npz", "h5"))
+    written = result.save(tmp_path / "new" / "folder", formats=("npz", "h5", "colmap"))
     assert all(path.is_file() for path in written.values())
     record = json.loads(written["json"].read_text())
     assert np.allclose(record["pose"]["R"], result.estimate.pose.R)
@@ -213,9 +213,9 @@ def test_all_files_are_written_and_read_back(result, tmp_path):
 def test_refused_result_writes_nothing(result, tmp_path):
     with pytest.raises(ValueError, match="formats must be"):
         result.save(tmp_path / "a", formats=("npz", "xml"))
-    outside = dataclasses.replace(result, names=("../photo.jpg", "b.jpg"))
-    with pytest.raises(ValueError, match="names of images must be the path of an image below"):
-        outside.save(tmp_path / "a", formats=("h5",))
+    spaced = dataclasses.replace(result, names=("my photo.jpg", "b.jpg"))
+    with pytest.raises(ValueError, match="names of images must have no spaces"):
+        spaced.save(tmp_path / "a", formats=("colmap",))
     assert not (tmp_path / "a").exists()
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ValueError, match="folder must be a folder that can be written to"):
@@ -225,8 +225,11 @@ def test_refused_result_writes_nothing(result, tmp_path):
 def test_files_of_an_earlier_result_are_removed(result, tmp_path):
     pytest.importorskip("h5py")
     written = result.save(tmp_path / "a", FORMATS)
-    assert {"picture", "report", "npz", "h5 matches"} <= set(written)
+    assert {"picture", "report", "npz", "colmap"} <= set(written)
     assert all(path.is_file() for path in written.values())
+    nested = dataclasses.replace(result, names=("x/a.jpg", "y/a.jpg"))
+    nested.save(tmp_path / "a", ["colmap"], picture=False, report=False)
+    assert (tmp_path / "a" / "x" / "a.jpg.txt").is_file()
     result.save(tmp_path / "a", (), picture=False, report=False)
     assert {path.name for path in (tmp_path / "a").rglob("*")} == {"result.json", "config.toml"}
 

@@ -218,7 +218,7 @@ def test_features_of_every_source_are_needed(photos):
 def test_source_without_keypoints_in_a_batch(photos, tmp_path):
     config = MatcherConfig.of(sources=[TWO[0], {"name": "own", "matcher": columns}], seed=1)
     pairs = exhaustive_pairs(photos[0].parent)
-    for form in ("h5", "colmap-db"):
+    for form in ("h5", "colmap", "colmap-db"):
         with pytest.raises(
             ValueError, match=r"formats must be parquet or npz where a source .*\(own\)"
         ):

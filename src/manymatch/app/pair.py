@@ -49,6 +49,7 @@ _EXPORT_NAMES = {
     "Settings (TOML)": "config",
     "Matches (NumPy)": "npz",
     "hloc (HDF5)": "h5",
+    "COLMAP (text)": "colmap",
     "COLMAP (database)": "colmap-db",
 }
 _CAMERA_HINT = "from EXIF, else found from the photographs"

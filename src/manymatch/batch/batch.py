@@ -142,13 +142,14 @@ def run_batch(
         images of one size in a folder; all images of one size. But for "pair", the pairs are
         matched a second time, with the focal lengths that all pairs together give. A cache saves
         computing the features twice.
-    formats : iterable of {"parquet", "npz", "h5", "colmap-db", "html"}
+    formats : iterable of {"parquet", "npz", "h5", "colmap", "colmap-db", "html"}
         Also keep keypoints and matches in the parts, from which `manymatch.read_matches` reads them
         at any time ("parquet" is only that). When all pairs are finished, files are made of them:
         ``matches/<index>_<name0>_<name1>.npz`` for each pair; hloc's ``features.h5`` and
-        ``matches.h5``; ``database.db`` for COLMAP's mappers; and ``index.html``, a page with
-        pictures of up to 300 pairs by verdict. Other formats can be asked for later. Where two
-        images are paired twice, files of hloc and COLMAP have the first pair.
+        ``matches.h5``; COLMAP's ``colmap/matches.txt`` with one text of keypoints per image;
+        ``database.db`` for COLMAP's mappers; and ``index.html``, a page with pictures of up to 300
+        pairs by verdict. Other formats can be asked for later. Where two images are paired twice,
+        files of hloc and COLMAP have the first pair.
     limit : int, optional
         Only the first pairs; with another limit it is another batch.
     shard : str, optional

@@ -455,15 +455,17 @@ def write_outputs(
 ) -> list[Path]:
     """Write the matches of all pairs in formats of `run_batch`; return files of several pairs."""
     folder = run.folder
-    if "npz" in formats:
-        make_folder(folder / "matches")
+    places = {"npz": folder / "matches", "colmap": folder / "colmap"}
     with contextlib.ExitStack() as stack:
-        chosen = [WRITERS[form](folder) for form in formats if form in WRITERS]
-        writers = [stack.enter_context(writer) for writer in chosen]
+        writers = []
+        for form in formats:
+            make_folder(places.get(form, folder))
+            if form in WRITERS:
+                writers.append(stack.enter_context(WRITERS[form](places.get(form, folder))))
         for index in store if writers or "npz" in formats else ():
             row, found = store.pair(index)
             if "npz" in formats:
-                found.write_npz(pair_file(folder / "matches", index, pairs[index], "npz"))
+                found.write_npz(pair_file(places["npz"], index, pairs[index], "npz"))
             if writers:
                 image0, image1 = store.images(row, found)
                 # Only a pose whose matches can be trusted is given to mappers.

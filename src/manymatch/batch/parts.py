@@ -46,7 +46,7 @@ RUN = "run.json"
 
 # Files and folders of runs of any kind.
 _OURS = re.compile(
-    r"run\.json|parts.*|matches|pictures|pairs\.(csv|parquet)|summary\.json"
+    r"run\.json|parts.*|matches|colmap|pictures|pairs\.(csv|parquet)|summary\.json"
     r"|(features|matches)\.h5|database\.db|index\.html"
 )
 _PART = re.compile(r"(\d{6,})\.parquet")

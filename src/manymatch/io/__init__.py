@@ -7,7 +7,7 @@ existing folder, and give it its name only when it is complete.
 """
 
 from manymatch.io.colmap import ColmapImage, read_cameras, read_images
-from manymatch.io.colmap_matches import ColmapDatabaseWriter
+from manymatch.io.colmap_matches import ColmapDatabaseWriter, ColmapWriter
 from manymatch.io.graphs import load_graph, read_associations_csv, write_associations_csv
 from manymatch.io.hloc import HlocWriter, read_hloc
 from manymatch.io.image import exif_focal, load_image
@@ -26,6 +26,7 @@ __all__ = [
     "AlternativePose",
     "ColmapDatabaseWriter",
     "ColmapImage",
+    "ColmapWriter",
     "HlocWriter",
     "ImageRecord",
     "Pair",

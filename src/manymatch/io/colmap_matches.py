@@ -1,4 +1,4 @@
-"""COLMAP's database: keypoints, matches and poses for its mappers."""
+"""Keypoints and matches for COLMAP: text files that it imports, and its database."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from manymatch._validate import FloatArray, require
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
 from manymatch.io import files
 from manymatch.io.files import PathLike
-from manymatch.io.matches import ImageRecord, PairMatches, PairWriter
+from manymatch.io.matches import ImageRecord, PairMatches, PairWriter, image_name
 
+# COLMAP takes no other length of descriptors than SIFT's; imported matches do not use them.
+_DESCRIPTOR_SIZE = 128
+_MATCHES = "matches.txt"
 DATABASE = "a COLMAP database"
 #: What every file of SQLite begins with.
 MAGIC = b"SQLite format 3\0"
@@ -24,6 +27,60 @@ MAGIC = b"SQLite format 3\0"
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 # The model that COLMAP itself takes for photographs of unknown cameras: it can refine distortion.
 _UNCALIBRATED = {"SIMPLE_PINHOLE": "SIMPLE_RADIAL"}
+
+
+class ColmapWriter(PairWriter):
+    """Writes keypoints and matches of any number of pairs as text that COLMAP imports.
+
+    ``matches.txt`` is for ``colmap matches_importer --match_type raw``: per pair a line
+    ``name0 name1``, one line of two indices per match, and an empty line. ``<name>.txt``, once per
+    image, is for ``colmap feature_importer``: a line ``N 128``, then one line ``x y scale
+    orientation`` and 128 descriptor entries per keypoint, with scale 1, orientation and descriptor
+    0. Its pixels are those of the image as it is stored, because COLMAP ignores EXIF, with the
+    centre of the top-left one at (0.5, 0.5). COLMAP splits lines at spaces, so names have none. The
+    argument is an existing folder; folders in names are made.
+
+    Examples
+    --------
+    >>> with ColmapWriter("out") as writer:                           # doctest: +SKIP
+    ...     writer.add("a.jpg", "b.jpg", PairMatches(keypoints0, keypoints1, matches))
+    """
+
+    def __init__(self, folder: PathLike) -> None:
+        super().__init__()
+        self._folder = files.as_folder(folder, output=True)
+        self.files = {"colmap": self._folder / _MATCHES}
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        temporary = stack.enter_context(files.whole_file(self.files["colmap"]))
+        self._file = stack.enter_context(temporary.open("xb"))
+
+    def _add_image(self, image: ImageRecord, points: FloatArray) -> None:
+        rest = " 1 0" + " 0" * _DESCRIPTOR_SIZE
+        lines = [f"{len(points)} {_DESCRIPTOR_SIZE}"]
+        lines += [f"{x!r} {y!r}{rest}" for x, y in (points + COLMAP_PIXEL_CENTRE).tolist()]
+        target = self._folder / f"{image.name}.txt"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(target, "\n".join(lines) + "\n")
+
+    def _add_pair(self, image0: ImageRecord, image1: ImageRecord, pair: PairMatches) -> None:
+        lines = [f"{image0.name} {image1.name}"]
+        lines += [f"{i} {j}" for i, j in pair.matches.tolist()]
+        self._file.write("\n".join([*lines, "", ""]).encode("utf-8"))
+
+    @staticmethod
+    def check_name(name: str, argument: str) -> str:
+        """Check the name of an image: COLMAP splits lines at spaces, and matches.txt is taken."""
+        want = ""
+        if len(image_name(name, argument).split()) != 1 or name != name.strip():
+            want = "have no spaces, which COLMAP splits at"
+        elif any(len(os.fsencode(part)) > files.LONGEST_NAME for part in f"{name}.txt".split("/")):
+            want = f"leave room for .txt in a file name of {files.LONGEST_NAME} bytes"
+        elif f"{name}.txt" == _MATCHES:
+            want = f"leave the file {_MATCHES} to the matches"
+        if want:
+            raise ValueError(f"{argument} must {want}, got {name!r}")
+        return name
 
 
 class ColmapDatabaseWriter(PairWriter):

@@ -318,7 +318,7 @@ class PairWriter(abc.ABC):
         for argument, image in (("image0", image0), ("image1", image1)):
             if not isinstance(image, str | ImageRecord):
                 raise refusal(argument, "the name of an image or an ImageRecord", image)
-            name = image_name(image if isinstance(image, str) else image.name, argument)
+            name = self.check_name(image if isinstance(image, str) else image.name, argument)
             images.append(ImageRecord(name) if isinstance(image, str) else image)
         if images[0].name == images[1].name:
             raise ValueError(f"image1 must be another image than image0, got {images[1].name!r}")
@@ -339,6 +339,11 @@ class PairWriter(abc.ABC):
         self._add_pair(images[0], images[1], pair)
         self._pairs.add(both)
         return True
+
+    @staticmethod
+    def check_name(name: str, argument: str) -> str:
+        """Check the name of an image; an error begins with `argument`."""
+        return image_name(name, argument)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:

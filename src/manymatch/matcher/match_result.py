@@ -18,6 +18,7 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.io import (
     AlternativePose,
     ColmapDatabaseWriter,
+    ColmapWriter,
     HlocWriter,
     ImageRecord,
     PairMatches,
@@ -40,15 +41,16 @@ if TYPE_CHECKING:
 #: Writers of files that hold any number of pairs, by format; they are given a folder.
 WRITERS: dict[str, Callable[[Path], PairWriter]] = {
     "h5": lambda folder: HlocWriter(folder / "features.h5", folder / "matches.h5"),
+    "colmap": ColmapWriter,
     "colmap-db": lambda folder: ColmapDatabaseWriter(folder / "database.db"),
 }
 #: Formats in which matches can be written.
 FORMATS = ("npz", *WRITERS)
 _RESULT = "result.json"
 CONVENTION = "x1 = R @ x0 + t maps camera-0 to camera-1 coordinates; t has length 1"
-# Names of the files of a result.
+# Names of the files of a result, beside one text of keypoints for each image.
 _FILES = frozenset(
-    {_RESULT, "config.toml", "matches.npz", "features.h5", "matches.h5"}
+    {_RESULT, "config.toml", "matches.npz", "features.h5", "matches.h5", "matches.txt"}
     | {"database.db", "matches.png", "report.html"}
 )
 # Alternatives below this probability are ignored; others agree with the estimate if they share this
@@ -276,11 +278,11 @@ class MatchResult(PairResult):
         folder : path
             Made if needed. Files of an earlier result in it, of any pair and format, are removed;
             other files stay. If something cannot be written, the folder stays as it was.
-        formats : iterable of {"npz", "h5", "colmap-db"}
-            ``matches.npz``; hloc's ``features.h5`` and ``matches.h5``; ``database.db`` for COLMAP's
-            mappers. The first two have the probabilities of the matches, where the method gives
-            them. Files for hloc and COLMAP are in pixels of the images as they are stored, not
-            turned by EXIF.
+        formats : iterable of {"npz", "h5", "colmap", "colmap-db"}
+            ``matches.npz``; hloc's ``features.h5`` and ``matches.h5``; COLMAP's ``matches.txt``
+            with one text of keypoints per image; ``database.db`` for COLMAP's mappers. The first
+            two have the probabilities of the matches, where the method gives them. Files for
+            hloc and COLMAP are in pixels of the images as they are stored, not turned by EXIF.
         picture, report : bool
             Write ``matches.png`` and ``report.html``, beside ``result.json`` and ``config.toml``.
         command, true_pose
@@ -325,7 +327,9 @@ class MatchResult(PairResult):
         first, second = (ImageRecord(*side) for side in sides)
         with WRITERS[form](root) as writer:
             writer.add(first, second, pair)
-        return writer.files
+        if form != "colmap":
+            return writer.files
+        return {**writer.files, **{f"colmap {name}": root / f"{name}.txt" for name in self.names}}
 
     def pair_matches(self) -> PairMatches:
         """Return keypoints, matches, their probabilities, the poses and the configuration."""
@@ -396,8 +400,9 @@ def check_formats(
     if "colmap-db" in chosen:
         require_pycolmap()
     if WRITERS.keys() & set(chosen):
+        check = ColmapWriter.check_name if "colmap" in chosen else image_name
         for name in names:
-            image_name(name, argument)
+            check(name, argument)
     return chosen
 
 
@@ -412,7 +417,8 @@ def earlier_result(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         files = tuple(record["files"])
     except (ValueError, LookupError, TypeError, AttributeError):
         return (), ()
-    return images, tuple(name for name in files if name in _FILES)
+    ours = {*_FILES, *(f"{name}.txt" for name in images)}
+    return images, tuple(name for name in files if name in ours)
 
 
 def trusted(estimate: Estimate, confidence: Confidence) -> bool:
