@@ -6,9 +6,11 @@ import importlib
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import exactness
+from benchmarks.accuracy import exactness, focal_samples
 from benchmarks.speed import adaptive, callgrind, compare, kernels, match, scaling
-from manymatch import pose_auc
+from manymatch import pose_auc, pose_error_deg
+from manymatch.estimate.uncertainty import rotation
+from manymatch.geometry.pose import RelativePose
 
 
 def test_what_got_slower_is_said_by_name():
@@ -126,3 +128,20 @@ def test_the_best_threshold_of_a_representation_is_bold():
         (f"{pose_auc([0.5] * 4, (5,))[0]:.1f}", True),
         ("0.0", False),
     ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_six_points_tell_pose_and_shared_focal_length(seed):
+    rng = np.random.default_rng(seed)
+    focal = np.exp(rng.normal(0.0, 0.4))
+    pose = RelativePose(rotation(rng.normal(0.0, 0.2, 3)), rng.normal(size=3))
+    points = rng.uniform((-1.0, -1.0, 3.0), (1.0, 1.0, 6.0), (6, 3))
+    moved = points @ pose.R.T + pose.t
+    x0, x1 = (focal * side[:, :2] / side[:, 2:] for side in (points, moved))
+    found = [
+        (f, focal_samples.pose_of(np.diag([f, f, 1.0]) @ F @ np.diag([f, f, 1.0]), x0 / f, x1 / f))
+        for f, F in focal_samples.six_point(x0, x1)
+    ]
+    f, nearest = min(found, key=lambda one: abs(one[0] - focal))
+    assert f == pytest.approx(focal, rel=1e-6)
+    assert pose_error_deg(nearest, pose.R, pose.t) < 1e-4

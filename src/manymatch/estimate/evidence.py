@@ -59,8 +59,8 @@ _ERROR_TAIL = 2.0
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches,
 # and its log-odds rise by one for each further share of the second number.
 _EVEN_SHARE, _SHARE_SCALE = 0.93, 0.03
-# Nats of support, and deviations of another motion, that say nothing.
-_FEW_NATS, _FEW_DEVIATIONS = 5.0, 3.0
+# Deviations of another motion that say nothing.
+_FEW_DEVIATIONS = 3.0
 # Neighbours of a match that are looked at, of how many matches, and what is added to shares.
 _NEIGHBOURS, _MOST_NEIGHBOURS, _LEAST_SHARE = 6, 200, 0.05
 # Poses that differ by this many degrees count half as one.
@@ -367,40 +367,21 @@ def neighbour_agreement(x0: FloatArray, x1: FloatArray) -> float:
 
 
 def features_of(estimate: Estimate, spare: int, second: Any, apart: float) -> FloatArray:
-    """Numbers (8,) that tell right from wrong geometry; a larger one always speaks for it.
+    """Numbers (3,) that tell right from wrong geometry; a larger one always speaks for it.
 
-    Number of matches, absolute and for the size of the graph (`spare` counts those at different
-    places, less a sample); share of the rank-one edges that agree; rank-one edges that the motion
-    filter keeps, over other inliers; nearness of the second search's model, weighted by its
-    matches; how few it has; share of the inliers of all seeds that the model has too; excess of its
-    support over that of the best other model. The last two are 0 for methods other than "auto".
+    Number of matches for the size of the graph (`spare` counts those at different places, less a
+    sample); share of the rank-one edges that agree; nearness of the second search's model, weighted
+    by its matches.
     """
-    pair, kept = estimate._pair, estimate._kept  # noqa: SLF001
-    filtered = kept if len(kept) else None
-    level, _ = _core.levels(len(pair.edges), pair.rank, filtered, estimate.options.q)
-    total = np.bincount(level, minlength=_core.NUM_LEVELS)
-    found = np.bincount(level[estimate.inliers], minlength=_core.NUM_LEVELS)
-    # Levels 0 and 1 are of rank one, level 0 is kept.
-    agree = float(found[:2].sum())
+    pair, rank = estimate._pair, estimate._pair.rank  # noqa: SLF001
+    first = np.ones(len(pair.edges), dtype=np.bool_) if rank is None else rank == 1
+    agree = float(np.count_nonzero(first & estimate.inliers))
     share = second.cardinality / max(estimate.cardinality, 1) if second.success else 0.0
-    share = min(share, 1.0)
-    pool = [0.0, 0.0]
-    if math.isfinite(estimate.support):
-        agreement, other = estimate._pool_agreement, max(estimate._second_support, 0.0)  # noqa: SLF001
-        excess = max(estimate.support - other, 0.0)
-        pool = [
-            math.log((agreement + 0.02) / (1.02 - agreement)),
-            math.log((excess + _FEW_NATS) / (other + _FEW_NATS)),
-        ]
     return np.array(
         [
-            math.log(max(spare, 1)),
             math.log(max(spare, 1) / math.sqrt(max(len(pair.edges), 1))),
-            math.log((agree + 0.5) / (float(total[:2].sum()) - agree + 1.0)),
-            math.log((float(found[0]) + 0.5) / (float(found[1:].sum()) + 0.5)),
-            -share * math.log1p(apart / _SAME_DEG),
-            -share,
-            *pool,
+            math.log((agree + 0.5) / (float(np.count_nonzero(first)) - agree + 1.0)),
+            -min(share, 1.0) * math.log1p(apart / _SAME_DEG),
         ]
     )
 

@@ -339,8 +339,6 @@ class GeometricProblem(Generic[E_co]):
             "_pair": pair,
             "_model": result.model,
             "_kept": read_only(result.kept),
-            "_second_support": result.second_support,
-            "_pool_agreement": result.pool_agreement,
             **{f"camera{i}": camera for i, camera in enumerate(pair.cameras)},
         }
         if result.success and (reason := self.open(pair, result)):

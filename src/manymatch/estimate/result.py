@@ -135,8 +135,6 @@ class Estimate:
     _pair: PreparedPair
     _model: Any
     _kept: BoolArray
-    _second_support: float = 0.0
-    _pool_agreement: float = 0.0
 
     # Name of the model in files, and what names of lengths end with.
     model_name: ClassVar[str] = "model"

@@ -295,8 +295,8 @@ RIGID = GeometricProblem(
     prepare=functools.partial(_prepare, free_scale=False),
     errors=errors_by("score_rigid"),
     parameters=6,
-    model_coefficients=(6.947, 0.000, 1.292, 0.707, 0.000, 0.094, 3.440, 0.598, 0.188),
-    evidence_coefficients=(8.051, 0.0, 0.399, 2.152, 0.0, 0.0, 2.952, 0.782, 0.0, 11.92, 6.0),
+    model_coefficients=(5.039, 0.761, 1.401, 0.0),
+    evidence_coefficients=(4.894, 0.0, 2.519, 0.0, 14.034, 6.0),
     chart=Chart(_move, _residuals, _rigid_numbers, _error),
     **_SHARED,
 )
@@ -309,8 +309,8 @@ SIMILARITY = GeometricProblem(
     prepare=functools.partial(_prepare, free_scale=True),
     errors=errors_by("score_similarity"),
     parameters=7,
-    model_coefficients=(9.952, 0.000, 1.510, 2.158, 0.000, 1.130, 0.465, 0.000, 0.941),
-    evidence_coefficients=(7.162, 0.0, 2.137, 2.653, 0.0, 0.0, 0.0, 0.465, 0.0, 13.859, 6.0),
+    model_coefficients=(13.604, 0.920, 3.019, 3.027),
+    evidence_coefficients=(8.283, 1.112, 2.903, 1.172, 11.684, 6.0),
     chart=Chart(_move, _residuals, _similarity_numbers, _error),
     **_SHARED,
 )
