@@ -50,7 +50,8 @@ class Estimator {
   // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
   static constexpr double kShareOfLevel0 = 0.5, kShareOfLevels01 = 0.25;
   static_assert(kShareOfLevel0 + kShareOfLevels01 <= 1.0);
-  // The trial searches of all sources together get one in kTrialShare iterations.
+  // The trial searches of all sources together get one in kTrialShare of the most iterations, and
+  // each starts to look whether it may end after one in kTrialShare of the least.
   static constexpr int64_t kTrialShare = 4;
   // In the trial search of one source, the priors of the other sources are multiplied by this.
   static constexpr double kOtherSources = 0.01;
@@ -113,7 +114,7 @@ class Estimator {
   void suggest(typename P::Evidence& evidence, const P& problem,
                std::vector<SupportedModel<Model>>& refined);
   bool judge_sources(const Levels& levels, const std::vector<int>& considered, const Subgraph& wide,
-                     Workers& workers, std::vector<double>& factor,
+                     const P& problem, Workers& workers, std::vector<double>& factor,
                      std::vector<SupportedModel<Model>>& best);
   std::vector<double> trust_of_sources(const Levels& levels, const Subgraph& wide, const P& problem,
                                        const std::vector<SupportedModel<Model>>& models) const;
@@ -307,12 +308,12 @@ void Estimator<P>::run_auto() {
   Workers workers(options_.threads);
   out_.timing.setup = seconds_since(start_);
   std::vector<SupportedModel<Model>> refined;
+  const P select_problem(wide.graph, data_);
   if (sources > 1 && options_.uses(kTrustPart)) {
     factor.resize(graph_.num_edges(), 1.0);
-    if (!judge_sources(levels, considered, wide, workers, factor, refined)) return;
+    if (!judge_sources(levels, considered, wide, select_problem, workers, factor, refined)) return;
     levels = levels_with(out_.kept, factor);
   }
-  const P select_problem(wide.graph, data_);
   if (!explore(levels, considered, wide, select_problem, options_,
                {out_, interrupt_, workers, refined})) {
     return;
@@ -355,12 +356,10 @@ void Estimator<P>::run_auto() {
 
   const auto resolve_start = Clock::now();
   // Of two matchings of the same size the likelier one wins: a smaller prior costs more.
-  costs.of_edge.assign(graph_.words() * 64, 0.0);
-  for (std::size_t e = 0; e < graph_.num_edges(); ++e) {
-    costs.of_edge[e] = -levels.weight(static_cast<int>(e), options_.delta);
-  }
-  const double lowest = *std::min_element(costs.of_edge.begin(), costs.of_edge.end());
-  for (double& c : costs.of_edge) c -= lowest;
+  costs.of_edge = levels.weights(first_edges(graph_.num_edges()), options_.delta);
+  const double highest = *std::max_element(costs.of_edge.begin(), costs.of_edge.end());
+  for (double& c : costs.of_edge) c = highest - c;
+  costs.of_edge.resize(graph_.words() * 64, highest);
   const P whole_problem(graph_, data_);
   const HcmTerms terms(graph_, options_.q, options_.delta, {}, HcmTerms::kNoTables);
   resolve(whole_problem, terms, costs, unpolished);
@@ -401,7 +400,7 @@ void Estimator<P>::select(const Levels& levels, const Subgraph& wide, const P& s
   ModelEstimate<Model>& out = trial.out;
   std::vector<double> weight;
   if (options_.uses(kWeightsPart)) {
-    for (int e : wide.edges) weight.push_back(levels.weight(e, options_.delta));
+    weight = levels.weights(wide.edges, options_.delta);
     weight.resize(wide.graph.words() * 64, 0.0);
   }
   DistinctSelection<P> selection(select_problem, weight, options_.uses(kDistinctPart),
@@ -435,16 +434,16 @@ void Estimator<P>::suggest(typename P::Evidence& evidence, const P& problem,
 // others find. Each search is done by one thread.
 template <Problem P>
 bool Estimator<P>::judge_sources(const Levels& levels, const std::vector<int>& considered,
-                                 const Subgraph& wide, Workers& workers,
+                                 const Subgraph& wide, const P& problem, Workers& workers,
                                  std::vector<double>& factor,
                                  std::vector<SupportedModel<Model>>& best) {
   const auto start = Clock::now();
   const int sources = input_.num_sources();
   Options options = options_;
   options.max_iterations = std::max<int64_t>(options_.max_iterations / kTrialShare / sources, 1);
-  options.min_iterations = std::min(options.min_iterations, options.max_iterations);
+  options.min_iterations =
+      std::clamp<int64_t>(options_.min_iterations / kTrialShare, 1, options.max_iterations);
   options.pool_size = std::max(options_.pool_size / sources, 1);
-  const P problem(wide.graph, data_);
   std::vector<ModelEstimate<Model>> out(at(sources));
   std::vector<std::vector<SupportedModel<Model>>> refined(at(sources));
   std::vector<char> found(at(sources));

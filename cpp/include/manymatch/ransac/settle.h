@@ -402,13 +402,13 @@ class Settlement {
     // Padded to whole words like the residuals; the padding adds nothing.
     const std::size_t padded = graph.words() * 64;
     std::vector<double> top(padded, 0.0), share(padded, 0.0);
+    const double unit = problem.eps() * scale_, peak = std::log(law().peak(scale_) / chance);
+    const double slope = 0.5 / (unit * unit);
     for (std::size_t e = 0; e < edges; ++e) {
       const double p = prior_[at(part.edges[e])];
-      top[e] = log_odds_[at(part.edges[e])] + std::log(law().peak(scale_) / chance);
+      top[e] = log_odds_[at(part.edges[e])] + peak;
       share[e] = p / mass0[at(graph.left[e])] + p / mass1[at(graph.right[e])];
     }
-    const double unit = problem.eps() * scale_;
-    const double slope = 0.5 / (unit * unit);
     const ConstrainedSampler sampler(graph, sampled);
     constexpr int kBatches = (P::kSettleSamples + kBatch - 1) / kBatch;
     std::vector<Supported> by_batch[kBatches];
