@@ -100,6 +100,7 @@ void test_weight() {
         const double expected = std::log(((1.0 - p) * delta + p) / ((1.0 - p) * delta));
         CHECK_NEAR(levels.weight(e, delta), expected, 1e-9 * (1.0 + expected));
         CHECK(levels.weight(e, delta) > 0.0 && std::isfinite(levels.weight(e, delta)));
+        CHECK(levels.weights({e, e}, delta) == std::vector<double>(2, levels.weight(e, delta)));
       }
     }
   }

@@ -68,8 +68,10 @@ Outcome settle(const Scene& scene, Shift model, std::vector<Supported> refined =
                std::vector<int> source = {}) {
   if (single_prior.empty()) single_prior = scene.prior;
   const TranslationProblem problem(scene.graph, scene.data);
+  Workers workers(2);
   Settlement<TranslationProblem> settlement(problem, scene.data, scene.prior, single_prior, kDelta,
-                                            most_scale, seed, nullptr, {std::move(source), {}});
+                                            most_scale, seed, workers, nullptr,
+                                            {std::move(source), {}});
   Interrupt interrupt;
   settlement.run(model, std::move(refined), interrupt);
   const double support = settlement.support(), scale = settlement.scale();

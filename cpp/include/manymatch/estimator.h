@@ -50,7 +50,8 @@ class Estimator {
   // Shares of the samples that are drawn from level 0, and from levels 0 and 1.
   static constexpr double kShareOfLevel0 = 0.5, kShareOfLevels01 = 0.25;
   static_assert(kShareOfLevel0 + kShareOfLevels01 <= 1.0);
-  // The trial searches of all sources together get one in kTrialShare iterations.
+  // The trial searches of all sources together get one in kTrialShare of the most iterations, and
+  // each starts to look whether it may end after one in kTrialShare of the least.
   static constexpr int64_t kTrialShare = 4;
   // In the trial search of one source, the priors of the other sources are multiplied by this.
   static constexpr double kOtherSources = 0.01;
@@ -98,22 +99,31 @@ class Estimator {
   Proposals level_proposals(const Subgraph& part, const Levels& levels) const;
   SearchResult<Model> search(Method method, const P& problem, const Proposals& proposals,
                              const HcmTerms& terms, const Options& options, Workers& workers,
-                             Pool<Model>& pool);
+                             Interrupt& interrupt, Pool<Model>& pool);
+  // Has fields of its own for the result, as several threads search at once.
+  struct Trial {
+    ModelEstimate<Model>& out;
+    Interrupt& interrupt;
+    Workers& workers;
+    std::vector<SupportedModel<Model>>& refined;
+  };
   bool explore(const Levels& levels, const std::vector<int>& considered, const Subgraph& wide,
-               const P& select_problem, const Options& options, Workers& workers, Pool<Model>& pool,
-               std::vector<SupportedModel<Model>>& refined);
+               const P& select_problem, const Options& options, Trial trial);
   void select(const Levels& levels, const Subgraph& wide, const P& select_problem,
-              const Model& found, const Pool<Model>& pool, Workers& workers,
-              std::vector<SupportedModel<Model>>& refined);
+              const Model& found, const Pool<Model>& pool, Trial trial);
   void suggest(typename P::Evidence& evidence, const P& problem,
                std::vector<SupportedModel<Model>>& refined);
   bool judge_sources(const Levels& levels, const std::vector<int>& considered, const Subgraph& wide,
-                     Workers& workers, std::vector<double>& factor,
+                     const P& problem, Workers& workers, std::vector<double>& factor,
                      std::vector<SupportedModel<Model>>& best);
   std::vector<double> trust_of_sources(const Levels& levels, const Subgraph& wide, const P& problem,
                                        const std::vector<SupportedModel<Model>>& models) const;
-  bool take_search(const SearchResult<Model>& found, double seconds);
-  void note_pool(const Pool<Model>& pool);
+  static bool take_search(const SearchResult<Model>& found, double seconds,
+                          ModelEstimate<Model>& out);
+  static void note_pool(const Pool<Model>& pool, ModelEstimate<Model>& out) {
+    out.pooled = static_cast<int>(pool.entries().size());
+    out.worst_pooled = pool.worst_score();
+  }
   void polish_until_stable(const P& problem, std::span<const double> prior);
   // Cost of an edge in a matching: `residual` times its squared residual in squared thresholds,
   // plus its own cost `of_edge` (empty: zero).
@@ -247,15 +257,16 @@ void Estimator<P>::run_paper(Method method) {
 
   const auto search_start = Clock::now();
   const SearchResult<Model> found =
-      search(method, problem, proposals, terms, options_, workers, pool);
-  if (!take_search(found, seconds_since(search_start))) return;
+      search(method, problem, proposals, terms, options_, workers, interrupt_, pool);
+  if (!take_search(found, seconds_since(search_start), out_)) return;
 
   out_.model = found.model;
   if (method == Method::kHcmMcm) {
     const auto select_start = Clock::now();
     out_.model = select_by_matching(problem, pool, workers, interrupt_);
     out_.refinements += static_cast<int64_t>(pool.entries().size());
-    note_pool(pool);
+    note_pool(pool, out_);
+    out_.interrupted = interrupt_.requested();
     out_.timing.select = seconds_since(select_start);
   }
   const auto polish_start = Clock::now();
@@ -295,16 +306,18 @@ void Estimator<P>::run_auto() {
     wide = Subgraph(graph_, first_edges(graph_.num_edges()));
   }
   Workers workers(options_.threads);
-  Pool<Model> pool(options_.pool_size);
   out_.timing.setup = seconds_since(start_);
   std::vector<SupportedModel<Model>> refined;
+  const P select_problem(wide.graph, data_);
   if (sources > 1 && options_.uses(kTrustPart)) {
     factor.resize(graph_.num_edges(), 1.0);
-    if (!judge_sources(levels, considered, wide, workers, factor, refined)) return;
+    if (!judge_sources(levels, considered, wide, select_problem, workers, factor, refined)) return;
     levels = levels_with(out_.kept, factor);
   }
-  const P select_problem(wide.graph, data_);
-  if (!explore(levels, considered, wide, select_problem, options_, workers, pool, refined)) return;
+  if (!explore(levels, considered, wide, select_problem, options_,
+               {out_, interrupt_, workers, refined})) {
+    return;
+  }
 
   const auto evidence_start = Clock::now();
   std::optional<typename P::Evidence> evidence;
@@ -329,7 +342,7 @@ void Estimator<P>::run_auto() {
     const Levels single = levels_with({}, factor);
     Settlement<P> settlement(
         select_problem, data_, pick(levels.prior, wide.edges), pick(single.prior, wide.edges),
-        options_.delta, most_scale_, options_.seed, evidence ? &*evidence : nullptr,
+        options_.delta, most_scale_, options_.seed, workers, evidence ? &*evidence : nullptr,
         sources > 1 ? EdgeSources{sources_of(wide), out_.trust} : EdgeSources());
     settlement.run(out_.model, refined, interrupt_);
     others = settlement.others();
@@ -343,12 +356,10 @@ void Estimator<P>::run_auto() {
 
   const auto resolve_start = Clock::now();
   // Of two matchings of the same size the likelier one wins: a smaller prior costs more.
-  costs.of_edge.assign(graph_.words() * 64, 0.0);
-  for (std::size_t e = 0; e < graph_.num_edges(); ++e) {
-    costs.of_edge[e] = -levels.weight(static_cast<int>(e), options_.delta);
-  }
-  const double lowest = *std::min_element(costs.of_edge.begin(), costs.of_edge.end());
-  for (double& c : costs.of_edge) c -= lowest;
+  costs.of_edge = levels.weights(first_edges(graph_.num_edges()), options_.delta);
+  const double highest = *std::max_element(costs.of_edge.begin(), costs.of_edge.end());
+  for (double& c : costs.of_edge) c = highest - c;
+  costs.of_edge.resize(graph_.words() * 64, highest);
   const P whole_problem(graph_, data_);
   const HcmTerms terms(graph_, options_.q, options_.delta, {}, HcmTerms::kNoTables);
   resolve(whole_problem, terms, costs, unpolished);
@@ -361,8 +372,7 @@ void Estimator<P>::run_auto() {
 template <Problem P>
 bool Estimator<P>::explore(const Levels& levels, const std::vector<int>& considered,
                            const Subgraph& wide, const P& select_problem, const Options& options,
-                           Workers& workers, Pool<Model>& pool,
-                           std::vector<SupportedModel<Model>>& refined) {
+                           Trial trial) {
   const auto search_start = Clock::now();
   const std::vector<int> named = input_.proposals.empty() ? std::vector<int>() : sampled_;
   const std::size_t searched = options_.uses(kNarrowPart) ? P::kSearchedEdges : considered.size();
@@ -375,30 +385,33 @@ bool Estimator<P>::explore(const Levels& levels, const std::vector<int>& conside
   }
   const HcmTerms terms(narrow.graph, Priors(narrow.graph, pick(levels.prior, narrow.edges),
                                             options_.delta, kNoMatchProbability));
-  const SearchResult<Model> found =
-      search(Method::kAuto, search_problem, proposals, terms, options, workers, pool);
-  if (!take_search(found, seconds_since(search_start))) return false;
-  select(levels, wide, select_problem, found.model, pool, workers, refined);
+  Pool<Model> pool(options.pool_size);
+  const SearchResult<Model> found = search(Method::kAuto, search_problem, proposals, terms, options,
+                                           trial.workers, trial.interrupt, pool);
+  if (!take_search(found, seconds_since(search_start), trial.out)) return false;
+  select(levels, wide, select_problem, found.model, pool, trial);
   return true;
 }
 
 template <Problem P>
 void Estimator<P>::select(const Levels& levels, const Subgraph& wide, const P& select_problem,
-                          const Model& found, const Pool<Model>& pool, Workers& workers,
-                          std::vector<SupportedModel<Model>>& refined) {
+                          const Model& found, const Pool<Model>& pool, Trial trial) {
   const auto select_start = Clock::now();
+  ModelEstimate<Model>& out = trial.out;
   std::vector<double> weight;
   if (options_.uses(kWeightsPart)) {
-    for (int e : wide.edges) weight.push_back(levels.weight(e, options_.delta));
+    weight = levels.weights(wide.edges, options_.delta);
     weight.resize(wide.graph.words() * 64, 0.0);
   }
-  DistinctSelection<P> selection(select_problem, weight, options_.uses(kDistinctPart), workers);
-  out_.model = selection.run(found, pool, interrupt_);
-  out_.refinements += selection.refinements();
-  out_.pool_agreement = selection.agreement();
-  refined.insert(refined.end(), selection.refined().begin(), selection.refined().end());
-  note_pool(pool);
-  out_.timing.select += seconds_since(select_start);
+  DistinctSelection<P> selection(select_problem, weight, options_.uses(kDistinctPart),
+                                 trial.workers);
+  out.model = selection.run(found, pool, trial.interrupt);
+  out.refinements += selection.refinements();
+  out.pool_agreement = selection.agreement();
+  trial.refined.insert(trial.refined.end(), selection.refined().begin(), selection.refined().end());
+  note_pool(pool, out);
+  out.interrupted = trial.interrupt.requested();
+  out.timing.select += seconds_since(select_start);
 }
 
 // Adds the models that the evidence suggests. Infinity makes sure that the last stage measures
@@ -415,23 +428,26 @@ void Estimator<P>::suggest(typename P::Evidence& evidence, const P& problem,
   }
 }
 
-// A trial search with each source in turn shows how far the source can be trusted; multiplies the
-// factors of its edges by that. `best` gets the model of each search. False if interrupted. Every
-// source needs its own search: a model that one source supports may be missing among the models
-// that the others find.
+// A trial search with each source shows how far the source can be trusted; multiplies the factors
+// of its edges by that. `best` gets the model of each search. False if interrupted. Every source
+// needs its own search: a model that one source supports may be missing among the models that the
+// others find. Each search is done by one thread.
 template <Problem P>
 bool Estimator<P>::judge_sources(const Levels& levels, const std::vector<int>& considered,
-                                 const Subgraph& wide, Workers& workers,
+                                 const Subgraph& wide, const P& problem, Workers& workers,
                                  std::vector<double>& factor,
                                  std::vector<SupportedModel<Model>>& best) {
+  const auto start = Clock::now();
   const int sources = input_.num_sources();
   Options options = options_;
   options.max_iterations = std::max<int64_t>(options_.max_iterations / kTrialShare / sources, 1);
-  options.min_iterations = std::min(options.min_iterations, options.max_iterations);
+  options.min_iterations =
+      std::clamp<int64_t>(options_.min_iterations / kTrialShare, 1, options.max_iterations);
   options.pool_size = std::max(options_.pool_size / sources, 1);
-  const P problem(wide.graph, data_);
-  std::vector<SupportedModel<Model>> refined;
-  for (int s = 0; s < sources; ++s) {
+  std::vector<ModelEstimate<Model>> out(at(sources));
+  std::vector<std::vector<SupportedModel<Model>>> refined(at(sources));
+  std::vector<char> found(at(sources));
+  workers.run(sources, [&](int worker, int s) {
     std::vector<double> of_one = factor;
     for (std::size_t e = 0; e < of_one.size(); ++e) {
       if (input_.source[e] != s) of_one[e] *= kOtherSources;
@@ -440,18 +456,27 @@ bool Estimator<P>::judge_sources(const Levels& levels, const std::vector<int>& c
     for (int e : considered) {
       if (input_.source[at(e)] == s) own.push_back(e);
     }
-    Pool<Model> pool(options.pool_size);
-    if (explore(levels_with(out_.kept, of_one), own, wide, problem, options, workers, pool,
-                refined)) {
-      // This support belongs to other priors and says nothing here; infinity makes sure that the
-      // last stage measures the model again.
-      best.push_back({out_.model, std::numeric_limits<double>::infinity()});
-    } else if (out_.interrupted) {
-      return false;
-    }
+    // Only the calling thread may ask Python; the others look at the flag it sets.
+    Interrupt follower([this] { return interrupt_.requested(); });
+    Workers alone(1);
+    found[at(s)] =
+        explore(levels_with(out_.kept, of_one), own, wide, problem, options,
+                {out[at(s)], worker == 0 ? interrupt_ : follower, alone, refined[at(s)]});
+  });
+  std::vector<SupportedModel<Model>> all;
+  for (std::size_t s = 0; s < at(sources); ++s) {
+    out_.iterations += out[s].iterations;
+    out_.refinements += out[s].refinements;
+    out_.interrupted |= out[s].interrupted;
+    if (out[s].interrupted) out_.failure = out[s].failure;
+    all.insert(all.end(), refined[s].begin(), refined[s].end());
+    // This support belongs to other priors and says nothing here; infinity makes sure that the last
+    // stage measures the model again.
+    if (found[s]) best.push_back({out[s].model, std::numeric_limits<double>::infinity()});
   }
-  out_.failure.clear();
-  out_.trust = trust_of_sources(levels, wide, problem, refined);
+  out_.timing.search += seconds_since(start);
+  if (out_.interrupted) return false;
+  out_.trust = trust_of_sources(levels, wide, problem, all);
   for (std::size_t e = 0; e < factor.size(); ++e) factor[e] *= out_.trust[at(input_.source[e])];
   return true;
 }
@@ -513,23 +538,24 @@ template <Problem P>
 SearchResult<typename P::Model> Estimator<P>::search(Method method, const P& problem,
                                                      const Proposals& proposals,
                                                      const HcmTerms& terms, const Options& options,
-                                                     Workers& workers, Pool<Model>& pool) {
+                                                     Workers& workers, Interrupt& interrupt,
+                                                     Pool<Model>& pool) {
   const Graph& graph = problem.graph();
   if (method == Method::kMcm) {
     return LoRansac<P, McmScorer>(
                problem, proposals, options, Weighting::kByDegree, [&] { return McmScorer(graph); },
-               workers, interrupt_)
+               workers, interrupt)
         .run(nullptr);
   }
   if (method == Method::kCm) {
     return LoRansac<P, CmScorer>(
                problem, proposals, options, Weighting::kEqual,
-               [&] { return CmScorer(problem.eps() * problem.eps()); }, workers, interrupt_)
+               [&] { return CmScorer(problem.eps() * problem.eps()); }, workers, interrupt)
         .run(nullptr);
   }
   LoRansac<P, HcmScorer> hcm(
       problem, proposals, options, Weighting::kByDegree, [&] { return HcmScorer(graph, terms); },
-      workers, interrupt_);
+      workers, interrupt);
   if (method == Method::kAuto && options_.uses(kStoppingPart)) {
     hcm.stop_by([&](MaskView inliers) {
       return proposals.clean_chance(inliers, P::kSampleSize) * P::kSampleChance;
@@ -541,24 +567,18 @@ SearchResult<typename P::Model> Estimator<P>::search(Method method, const P& pro
 // Adds up the cost of a search. False, with a reason, if the search found no model or was
 // interrupted.
 template <Problem P>
-bool Estimator<P>::take_search(const SearchResult<Model>& found, double seconds) {
-  out_.iterations += found.iterations;
-  out_.refinements += found.refinements;
-  out_.timing.local_refine += found.refine_seconds;
-  out_.timing.search += seconds - found.refine_seconds;
-  out_.interrupted = found.interrupted;
+bool Estimator<P>::take_search(const SearchResult<Model>& found, double seconds,
+                               ModelEstimate<Model>& out) {
+  out.iterations += found.iterations;
+  out.refinements += found.refinements;
+  out.timing.local_refine += found.refine_seconds;
+  out.timing.search += seconds - found.refine_seconds;
+  out.interrupted = found.interrupted;
   if (found.found && !found.interrupted) return true;
-  out_.failure = (found.interrupted ? std::string("interrupted after ")
-                                    : std::string("no sample gave a ") + P::kModelName + " in ") +
-                 counted(static_cast<std::size_t>(found.iterations), "iteration");
+  out.failure = (found.interrupted ? std::string("interrupted after ")
+                                   : std::string("no sample gave a ") + P::kModelName + " in ") +
+                counted(static_cast<std::size_t>(found.iterations), "iteration");
   return false;
-}
-
-template <Problem P>
-void Estimator<P>::note_pool(const Pool<Model>& pool) {
-  out_.pooled = static_cast<int>(pool.entries().size());
-  out_.worst_pooled = pool.worst_score();
-  out_.interrupted = interrupt_.requested();
 }
 
 // Polishes until the inliers do not change any more.

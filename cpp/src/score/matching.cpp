@@ -139,37 +139,50 @@ namespace {
 
 // An assignment problem in which every active left vertex may also stay alone, at a price. If the
 // price exceeds the cost of all edges together, the cheapest assignment is the cheapest of the
-// largest matchings. Left vertices are added one at a time along shortest augmenting paths with
-// potentials. A search never leaves its connected component, and components of inlier graphs are
-// small. Rows are the active left vertices and columns the active right ones, both in the order of
-// the vertices; further columns, one for each row, mean that its vertex stays alone.
+// largest matchings. An edge without a rival at either vertex is taken at once. The other left
+// vertices are added one at a time along shortest augmenting paths with potentials. A search never
+// leaves its connected component, and components of inlier graphs are small. Rows are the left
+// vertices of contested edges and columns the right ones, both in the order of the vertices;
+// further columns, one for each row, mean that its vertex stays alone.
 class CheapestAssignment {
  public:
-  CheapestAssignment(const Graph& graph, MaskView mask, std::span<const double> cost, double alone)
-      : alone_(alone) {
-    std::vector<int> row(at(graph.num0), -1), column(at(graph.num1), -1);
-    int links = 0;
+  // `price(e)` of an edge is at most `alone`.
+  template <class Price>
+  CheapestAssignment(const Graph& graph, MaskView mask, const Price& price, double alone)
+      : alone_(alone), taken_(graph.words()) {
+    std::vector<int> row(at(graph.num0), 0), column(at(graph.num1), 0);
     for_each_bit(mask, [&](int e) {
-      row[at(graph.left[at(e)])] = column[at(graph.right[at(e)])] = 0;
-      ++links;
+      ++row[at(graph.left[at(e)])];
+      ++column[at(graph.right[at(e)])];
     });
+    std::vector<int> contested;
+    for_each_bit(mask, [&](int e) {
+      if (row[at(graph.left[at(e)])] == 1 && column[at(graph.right[at(e)])] == 1) {
+        set_bit(taken_, e);
+      } else {
+        contested.push_back(e);
+      }
+    });
+    std::fill(row.begin(), row.end(), -1);
+    std::fill(column.begin(), column.end(), -1);
+    for (int e : contested) row[at(graph.left[at(e)])] = column[at(graph.right[at(e)])] = 0;
     const int rows = number(row), right = number(column);
     std::vector<int> next(at(rows), 0);
-    for_each_bit(mask, [&](int e) {
+    for (int e : contested) {
       int& degree = next[at(row[at(graph.left[at(e)])])];
       if (degree++ == 0) order_.push_back(row[at(graph.left[at(e)])]);
-    });
+    }
     // Every row has its edges, in their order, and then the link to stay alone.
     start_.assign(at(rows) + 1, 0);
     for (std::size_t r = 0; r < at(rows); ++r) {
       start_[r + 1] = start_[r] + next[r] + 1;
       next[r] = start_[r];
     }
-    links_.resize(at(links + rows));
-    for_each_bit(mask, [&](int e) {
+    links_.resize(contested.size() + at(rows));
+    for (int e : contested) {
       const int r = row[at(graph.left[at(e)])];
-      links_[at(next[at(r)]++)] = {e, r, column[at(graph.right[at(e)])], cost[at(e)]};
-    });
+      links_[at(next[at(r)]++)] = {e, r, column[at(graph.right[at(e)])], price(e)};
+    }
     for (int r = 0; r < rows; ++r) links_[at(next[at(r)])] = {-1, r, right + r, alone_};
     const std::size_t columns = at(right + rows);
     chosen0_.assign(at(rows), -1);
@@ -185,11 +198,11 @@ class CheapestAssignment {
     for (int root : order_) {
       if (!take_free_column(root)) add_row(root);
     }
-    std::vector<int64_t> edges;
     for (int link : chosen0_) {
-      if (links_[at(link)].edge >= 0) edges.push_back(links_[at(link)].edge);
+      if (links_[at(link)].edge >= 0) set_bit(taken_, links_[at(link)].edge);
     }
-    std::sort(edges.begin(), edges.end());
+    std::vector<int64_t> edges;
+    for_each_bit(taken_, [&](int e) { edges.push_back(e); });
     return edges;
   }
 
@@ -287,6 +300,7 @@ class CheapestAssignment {
   }
 
   double alone_;
+  Mask taken_;              // edges of the matching
   std::vector<int> order_;  // rows, by their first edge
   std::vector<int> start_;  // of the links of each row
   std::vector<Link> links_;
@@ -304,7 +318,7 @@ std::vector<int64_t> cheapest_maximum_matching(const Graph& graph, MaskView mask
                                                std::span<const double> cost) {
   double above = 1.0;
   for_each_bit(mask, [&](int e) { above += cost[at(e)]; });
-  return CheapestAssignment(graph, mask, cost, above).solve();
+  return CheapestAssignment(graph, mask, [&](int e) { return cost[at(e)]; }, above).solve();
 }
 
 std::vector<int64_t> heaviest_matching(const Graph& graph, MaskView mask,
@@ -312,9 +326,8 @@ std::vector<int64_t> heaviest_matching(const Graph& graph, MaskView mask,
   // Taking an edge saves its weight, compared to staying alone.
   double alone = 0.0;
   for_each_bit(mask, [&](int e) { alone = std::max(alone, weight[at(e)]); });
-  std::vector<double> cost(graph.words() * 64, 0.0);
-  for_each_bit(mask, [&](int e) { cost[at(e)] = alone - weight[at(e)]; });
-  return CheapestAssignment(graph, mask, cost, alone).solve();
+  const auto price = [&](int e) { return alone - weight[at(e)]; };
+  return CheapestAssignment(graph, mask, price, alone).solve();
 }
 
 }  // namespace manymatch

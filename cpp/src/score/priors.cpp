@@ -1,7 +1,10 @@
 #include "manymatch/score/priors.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 
 namespace manymatch {
@@ -34,6 +37,23 @@ Levels::Levels(const Graph& graph, std::span<const int32_t> rank, std::span<cons
 double Levels::weight(int edge, double delta) const {
   const double p = prior[at(edge)];
   return std::log1p(p / ((1.0 - p) * delta));
+}
+
+std::vector<double> Levels::weights(const std::vector<int>& edges, double delta) const {
+  // Edges have few different priors, and logarithms take long: remembers those of recent priors.
+  struct Known {
+    double prior = -1.0, weight = 0.0;
+  };
+  std::array<Known, 256> known;
+  std::vector<double> weights;
+  weights.reserve(edges.size());
+  for (int e : edges) {
+    const double p = prior[at(e)];
+    Known& entry = known[(std::bit_cast<uint64_t>(p) * 0x9E3779B97F4A7C15ULL) >> 56];
+    if (entry.prior != p) entry = {p, weight(e, delta)};
+    weights.push_back(entry.weight);
+  }
+  return weights;
 }
 
 Priors::Priors(const Graph& graph, double q, double delta, std::span<const double> given)

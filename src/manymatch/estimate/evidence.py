@@ -8,9 +8,12 @@ for other problems), by the covariance.
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
+import functools
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -37,9 +40,11 @@ from manymatch.geometry.pose import RelativePose
 from manymatch.options import AUTO, core_options, num_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from manymatch.estimate.problem import GeometricProblem, PreparedPair
+
+T = TypeVar("T")
 
 # A pose is right if rotation and direction of translation are off by less than this.
 ERROR_LIMIT_DEG = 5.0
@@ -168,20 +173,32 @@ def evidence(estimate: Estimate) -> Evidence:
         return Evidence(0, Planarity(), spread, np.zeros(0), -math.inf, Rival(), 0.0)
     problem = PROBLEMS[estimate.problem].of(pair)
     x0, x1 = _distinct(pair.x0[matches[:, 0]], pair.x1[matches[:, 1]])
-    second = second_search(estimate)
+    threads = num_threads(estimate.options.threads)
+    search = _meanwhile(threads, functools.partial(second_search, estimate, threads))
     motion = None
     if isinstance(estimate, RelativePoseEstimate):
-        shape, spread, rival, accurate, apart, parts = _pose_evidence(estimate, x0, x1, second)
-        excess, motion = other_motion(estimate)
+        other = _meanwhile(threads, functools.partial(other_motion, estimate, threads))
+        shape, spread, rival, accurate, apart, parts = _pose_evidence(estimate, x0, x1, search)
+        excess, motion = other()
         rival = rival if motion is None else rival.beside(motion.probability)
         own = [-math.log1p(excess / _FEW_DEVIATIONS), neighbour_agreement(x0, x1)]
     else:
-        shape, spread, rival, accurate, apart, parts = _model_evidence(estimate, problem, second)
+        shape, spread, rival, accurate, apart, parts = _model_evidence(estimate, problem, search())
         own = problem.evidence(pair, estimate._model).tolist()  # noqa: SLF001
-    features = features_of(estimate, len(x0) - problem.sample_size, second, apart)
+    features = features_of(estimate, len(x0) - problem.sample_size, search(), apart)
     features = np.concatenate([features, own])
     odds = -math.inf if len(x0) <= problem.sample_size else geometry_odds(problem, features)
     return Evidence(len(x0), shape, spread, features, odds, rival, accurate, parts, motion)
+
+
+def _meanwhile(threads: int, call: Callable[[], T]) -> Callable[[], T]:
+    """Start a call in a thread of its own if there may be several; return what gives its result."""
+    if threads == 1:
+        return functools.cache(call)
+    pool = ThreadPoolExecutor(1, "manymatch-assess")
+    future = pool.submit(contextvars.copy_context().run, call)
+    pool.shutdown(wait=False)
+    return future.result
 
 
 def geometry_odds(problem: GeometricProblem[Any], features: FloatArray) -> float:
@@ -198,27 +215,29 @@ _Parts: TypeAlias = tuple[Planarity, Covariance, Rival, float, float, dict[str, 
 
 
 def _pose_evidence(
-    estimate: RelativePoseEstimate, x0: FloatArray, x1: FloatArray, second: Any
+    estimate: RelativePoseEstimate, x0: FloatArray, x1: FloatArray, search: Callable[[], Any]
 ) -> _Parts:
-    """Collect what is known of a relative pose from its distinct matches x0, x1."""
+    """Collect what is known of a relative pose from its distinct matches x0, x1.
+
+    `search` returns the result of the second search.
+    """
     pair, pose = estimate._pair, cast("RelativePose", estimate.pose)  # noqa: SLF001
     distances = sampson_distances(pair, pose.R, pose.t)
     in_front = distances[np.isfinite(distances)]
     spread = pose_covariance(x0, x1, pose, pair.eps, in_front)
     shape = planarity(x0, x1, pose, pair.eps, estimate.options.seed)
-    apart = 0.0
+    deviations = spread.rotation_sd, spread.translation_sd
+    held: list[HeldPose] = []
+    if pair.focals is not None and math.isfinite(spread.rotation_sd):
+        held, spread = over_focals(x0, x1, pose, pair.eps, spread, pair.focals)
+    second, apart = search(), 0.0
     if second.success:
         parts = angles_deg(second.model[0], second.model[1], pose)
         # A difference that the covariance leaves open counts less.
         apart = max(
             part * min(1.0, ERROR_LIMIT_DEG / max(math.degrees(deviation), 1e-9))
-            for part, deviation in zip(
-                parts, (spread.rotation_sd, spread.translation_sd), strict=True
-            )
+            for part, deviation in zip(parts, deviations, strict=True)
         )
-    held: list[HeldPose] = []
-    if pair.focals is not None and math.isfinite(spread.rotation_sd):
-        held, spread = over_focals(x0, x1, pose, pair.eps, spread, pair.focals)
     spread = dataclasses.replace(spread, noise=spread.noise * (estimate.threshold_px / pair.eps))
     return (
         shape,
@@ -262,13 +281,15 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
     return Planarity(), spread, rival, accurate, apart, parts
 
 
-def second_search(estimate: Estimate) -> Any:
+def second_search(estimate: Estimate, threads: int = 1) -> Any:
     """Search once more with other samples, for a part of the iterations and without the polish."""
     pair = estimate._pair  # noqa: SLF001
-    return _search(estimate, pair, slice(None), SECOND_ITERATIONS, SECOND_POOL)
+    return _search(estimate, pair, slice(None), SECOND_ITERATIONS, SECOND_POOL, threads)
 
 
-def _search(estimate: Estimate, pair: PreparedPair, edges: Any, iterations: int, pool: int) -> Any:
+def _search(
+    estimate: Estimate, pair: PreparedPair, edges: Any, iterations: int, pool: int, threads: int
+) -> Any:
     """Search on a pair that has some edges of the estimate's, with at most half of its effort."""
     options, kept = pair.options, estimate._kept  # noqa: SLF001
     kept = kept[edges] if len(kept) else kept
@@ -286,11 +307,12 @@ def _search(estimate: Estimate, pair: PreparedPair, edges: Any, iterations: int,
     # The motion filter need not run again.
     given = [pair.for_core(kept=kept if len(kept) else None)]
     solver = getattr(_core, PROBLEMS[estimate.problem].of(pair).core)
-    threads = num_threads(options.threads)
     return solver(given, estimate.method, [core_options(settings)], threads)[0]
 
 
-def other_motion(estimate: RelativePoseEstimate) -> tuple[float, Alternative | None]:
+def other_motion(
+    estimate: RelativePoseEstimate, threads: int = 1
+) -> tuple[float, Alternative | None]:
     """Search for a second motion among the keypoints that the chosen pose does not match.
 
     Returns how far the rank-one candidates that agree with the best other pose exceed chance, in
@@ -313,7 +335,7 @@ def other_motion(estimate: RelativePoseEstimate) -> tuple[float, Alternative | N
     part = pair.changed(
         graph=pair.graph.filter(free), edges=np.ascontiguousarray(pair.edges[rest]), proposals=None
     )
-    found = _search(estimate, part, rest, OTHER_ITERATIONS, OTHER_POOL)
+    found = _search(estimate, part, rest, OTHER_ITERATIONS, OTHER_POOL, threads)
     if not found.success or max(angles_deg(found.model[0], found.model[1], pose)) < ERROR_LIMIT_DEG:
         return 0.0, None
     rank = pair.graph.rank

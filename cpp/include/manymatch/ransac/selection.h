@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,12 +30,11 @@ struct SelectionLane {
   explicit SelectionLane(const P& problem)
       : refiner(problem, Weighting::kByDegree),
         space(problem.workspace()),
-        matching(problem.graph()),
         heaviest_at(at(problem.graph().num0), 0.0) {}
 
   Refiner<P> refiner;
   typename P::Workspace space;
-  MaximumMatching matching;
+  std::optional<MaximumMatching> matching;  // made when first used
   std::vector<double> heaviest_at;  // heaviest inlier at each left vertex, zero between calls
 };
 
@@ -73,7 +73,8 @@ typename P::Model select_by_matching(const P& problem, const Pool<typename P::Mo
     refined[i] = entries[i].model;
     lane.refiner.local_refine(refined[i], lane.space);
     problem.inliers(refined[i], mask, {});
-    cardinality[i] = lane.matching.cardinality(mask);
+    if (!lane.matching) lane.matching.emplace(problem.graph());
+    cardinality[i] = lane.matching->cardinality(mask);
   });
   std::size_t best = 0;
   for (std::size_t i = 1; i < entries.size(); ++i) {
@@ -207,7 +208,8 @@ class DistinctSelection {
   void evaluate(Refined& model, SelectionLane<P>& lane) const {
     problem_.inliers(model.model, model.inliers, {});
     if (weight_.empty()) {
-      model.support = model.bound = lane.matching.cardinality(model.inliers);
+      if (!lane.matching) lane.matching.emplace(problem_.graph());
+      model.support = model.bound = lane.matching->cardinality(model.inliers);
     } else {
       weigh(model, lane.heaviest_at);
     }

@@ -23,6 +23,7 @@
 #include "manymatch/refine/refiner.h"
 #include "manymatch/score/matching.h"
 #include "manymatch/score/noise.h"
+#include "manymatch/workers.h"
 
 namespace manymatch {
 
@@ -51,7 +52,7 @@ class Settlement {
   // is at most `most_scale` thresholds: with more, residuals could not tell good models from bad.
   Settlement(const P& problem, const typename P::Data& data, std::vector<double> prior,
              const std::vector<double>& single_prior, double delta, double most_scale,
-             uint64_t seed, const typename P::Evidence* evidence = nullptr,
+             uint64_t seed, Workers& workers, const typename P::Evidence* evidence = nullptr,
              EdgeSources sources = {})
       : problem_(problem),
         data_(data),
@@ -60,10 +61,10 @@ class Settlement {
         chance_(delta),
         most_scale_(most_scale),
         seed_(seed),
+        workers_(workers),
+        lanes_(problem, workers),
         evidence_(evidence),
         sources_(std::move(sources)),
-        space_(problem.workspace()),
-        refiner_(problem, Weighting::kByDegree),
         squared_(problem.graph().words() * 64),
         weight_(problem.graph().words() * 64, 0.0),
         mask_(problem.graph().words()),
@@ -97,7 +98,9 @@ class Settlement {
     }
     sort_by_support(refined);
     if (refined.size() > P::kSettleRefined) refined.resize(P::kSettleRefined);
-    for (Supported& other : refined) consider(other.model);
+    std::vector<Model> models;
+    for (const Supported& other : refined) models.push_back(other.model);
+    consider(std::move(models));
     look_at(best_.model);
     for (int round = 0; round < P::kSettleRounds && !interrupt.poll(); ++round) {
       explore(round);
@@ -144,15 +147,18 @@ class Settlement {
   Supported& best() { return best_; }
   // All models that were polished and are not the best.
   const std::vector<Supported>& polished() const { return others_; }
-  // Polishes a model under other data (the same points) and returns its support under the own data.
-  double polish_under(const typename P::Data& data, Model& model) {
-    const P problem(problem_.graph(), data);
-    Refiner<P> refiner(problem, Weighting::kByDegree);
-    for (const double reach : {P::kPolishReach, this->reach()}) {
-      refiner.polish_with_priors(model, reach, kTruncatedAt * scale_, prior_, space_,
-                                 Loss::kTruncated, kFirstSteps);
-    }
-    return support_of(model);
+  // Polishes each model under its own data (the same points) and measures its support under the
+  // data of all.
+  void polish_under(std::span<const typename P::Data> data, std::span<Supported> models) {
+    workers_.run(static_cast<int>(models.size()), [&](int worker, int i) {
+      const P problem(problem_.graph(), data[at(i)]);
+      Refiner<P> refiner(problem, Weighting::kByDegree);
+      for (const double reach : {P::kPolishReach, this->reach()}) {
+        refiner.polish_with_priors(models[at(i)].model, reach, kTruncatedAt * scale_, prior_,
+                                   lanes_[worker].space, Loss::kTruncated, kFirstSteps);
+      }
+    });
+    for (Supported& model : models) model.support = support_of(model.model);
   }
   // Makes `model` the best one. The previous best joins the others.
   void replace_best(const Model& model) {
@@ -222,16 +228,23 @@ class Settlement {
     best_chance_ = chance_;
   }
 
-  // Polishes a model, and makes it the best one if it has more support.
-  void consider(Model& model) {
-    approach(model);
-    measure(model);
-    double support = bound_of_measured() + besides_edges(model);
-    if (support > best_.support) support = support_of_measured() + besides_edges(model);
-    others_.push_back({model, support});
-    if (support > best_.support) {
-      std::swap(best_, others_.back());
-      best_chance_ = chance_;
+  // Polishes models quickly, then makes each the best one if it has more support. The truncated
+  // loss saves the logarithm per edge and step of Cauchy's loss.
+  void consider(std::vector<Model> models) {
+    workers_.run(static_cast<int>(models.size()), [&](int worker, int i) {
+      SelectionLane<P>& lane = lanes_[worker];
+      lane.refiner.polish_with_priors(models[at(i)], reach(), kTruncatedAt * scale_, prior_,
+                                      lane.space, Loss::kTruncated, kFirstSteps);
+    });
+    for (const Model& model : models) {
+      measure(model);
+      double support = bound_of_measured() + besides_edges(model);
+      if (support > best_.support) support = support_of_measured() + besides_edges(model);
+      others_.push_back({model, support});
+      if (support > best_.support) {
+        std::swap(best_, others_.back());
+        best_chance_ = chance_;
+      }
     }
   }
 
@@ -240,8 +253,9 @@ class Settlement {
       polish_by_source(model);
       return;
     }
-    refiner_.polish_with_priors(model, reach(), polish_scale(), polish_prior_, space_,
-                                Loss::kCauchy, kLastSteps);
+    SelectionLane<P>& lane = lanes_[0];
+    lane.refiner.polish_with_priors(model, reach(), polish_scale(), polish_prior_, lane.space,
+                                    Loss::kCauchy, kLastSteps);
   }
 
   // Sources differ in how exact their keypoints are: measures the noise of each at a model.
@@ -279,15 +293,10 @@ class Settlement {
       for (std::size_t e = 0; e < factor.size(); ++e) {
         factor[e] = scale * scale / (variance_[at(sources_.of[e])] + squared_[e]);
       }
-      refiner_.polish_with_priors(model, reach(), kTruncatedAt * scale, polish_prior_, space_,
-                                  Loss::kSquared, kSourceSteps, factor);
+      SelectionLane<P>& lane = lanes_[0];
+      lane.refiner.polish_with_priors(model, reach(), kTruncatedAt * scale, polish_prior_,
+                                      lane.space, Loss::kSquared, kSourceSteps, factor);
     }
-  }
-
-  // A quick polish. The truncated loss saves the logarithm per edge and step of Cauchy's loss.
-  void approach(Model& model) {
-    refiner_.polish_with_priors(model, reach(), kTruncatedAt * scale_, prior_, space_,
-                                Loss::kTruncated, kFirstSteps);
   }
 
   // Scale of Cauchy's loss: the noise of the keypoints, within bounds.
@@ -366,25 +375,16 @@ class Settlement {
     const typename P::Data data = P::data_near(data_, best_.model, round);
     const P problem(part.graph, data);
     const std::vector<Supported> found = sample(problem, part, sampled, chance, round);
-    std::size_t polished = 0;
-    std::vector<Model> others;
-    const Model before = best_.model;
+    std::vector<Model> chosen;
     for (const Supported& raw : found) {
-      if (polished < kPolished) {
-        ++polished;
-      } else if (others.size() == P::kOtherPolished) {
-        break;
-      } else if (std::all_of(
-                     others.begin(), others.end(),
-                     [&](const Model& other) { return P::starts_apart(raw.model, other); }) &&
-                 P::starts_apart(raw.model, before)) {
-        others.push_back(raw.model);
-      } else {
-        continue;
+      if (chosen.size() == kPolished + P::kOtherPolished) break;
+      const auto apart = [&](const Model& other) { return P::starts_apart(raw.model, other); };
+      if (chosen.size() < kPolished ||
+          (apart(best_.model) && std::all_of(chosen.begin() + kPolished, chosen.end(), apart))) {
+        chosen.push_back(raw.model);
       }
-      Model model = raw.model;
-      consider(model);
     }
+    consider(std::move(chosen));
   }
 
   // Models of new samples, best first by a quick score: the sum over the edges of the share of an
@@ -401,31 +401,33 @@ class Settlement {
     }
     // Padded to whole words like the residuals; the padding adds nothing.
     const std::size_t padded = graph.words() * 64;
-    std::vector<double> top(padded, 0.0), share(padded, 0.0), squared(padded);
+    std::vector<double> top(padded, 0.0), share(padded, 0.0);
+    const double unit = problem.eps() * scale_, peak = std::log(law().peak(scale_) / chance);
+    const double slope = 0.5 / (unit * unit);
     for (std::size_t e = 0; e < edges; ++e) {
       const double p = prior_[at(part.edges[e])];
-      top[e] = log_odds_[at(part.edges[e])] + std::log(law().peak(scale_) / chance);
+      top[e] = log_odds_[at(part.edges[e])] + peak;
       share[e] = p / mass0[at(graph.left[e])] + p / mass1[at(graph.right[e])];
     }
-    const double unit = problem.eps() * scale_;
-    const double slope = 0.5 / (unit * unit);
     const ConstrainedSampler sampler(graph, sampled);
-    SamplerScratch scratch;
-    sampler.prepare(scratch);
-    Mask mask(graph.words());
-    std::vector<int> drawn(at(kBatch * m));
-    Solutions<Model> solutions;
-    std::vector<Supported> found;
-    for (int first = 0; first < P::kSettleSamples; first += kBatch) {
+    constexpr int kBatches = (P::kSettleSamples + kBatch - 1) / kBatch;
+    std::vector<Supported> by_batch[kBatches];
+    workers_.run(kBatches, [&](int worker, int batch) {
+      SamplerScratch scratch;
+      sampler.prepare(scratch);
+      Mask mask(graph.words());
+      std::vector<double> squared(padded);
+      std::vector<int> drawn(at(kBatch * m));
+      Solutions<Model> solutions;
       int count = 0;
-      for (int i = first; i < first + kBatch; ++i) {
+      for (int i = batch * kBatch; i < (batch + 1) * kBatch; ++i) {
         Rng rng(seed_, static_cast<uint64_t>(round * P::kSettleSamples + i), Rng::kNearSample);
         int64_t wasted = 0;
         const std::span<int> next = std::span(drawn).subspan(at(count * m), m);
         if (sampler.draw(rng, scratch, next, &wasted)) ++count;
       }
-      if (count == 0) continue;
-      problem.solve(std::span(drawn).first(at(count * m)), space_, solutions);
+      if (count == 0) return;
+      problem.solve(std::span(drawn).first(at(count * m)), lanes_[worker].space, solutions);
       for (const Model& model : solutions.models) {
         problem.within(model, 0.0, mask, squared);  // residuals only: nothing is below zero
         // Fixed lanes, which the compiler can vectorise: the sum is the same for any vector width.
@@ -437,8 +439,12 @@ class Settlement {
             lane[i] += share[e + i] * (left > 0.0 ? left : 0.0);
           }
         }
-        found.push_back({model, std::accumulate(lane, lane + kLanes, 0.0)});
+        by_batch[batch].push_back({model, std::accumulate(lane, lane + kLanes, 0.0)});
       }
+    });
+    std::vector<Supported> found;
+    for (const auto& of_batch : by_batch) {
+      found.insert(found.end(), of_batch.begin(), of_batch.end());
     }
     sort_by_support(found);
     return found;
@@ -453,11 +459,11 @@ class Settlement {
   double best_chance_ = 0.0;  // the same of the best model; 0: there is none yet
   const double most_scale_;
   const uint64_t seed_;
+  Workers& workers_;
+  SelectionLanes<P> lanes_;
   const typename P::Evidence* evidence_;
   const EdgeSources sources_;
   std::vector<double> variance_;  // of the noise of each source; empty: one for all
-  typename P::Workspace space_;
-  Refiner<P> refiner_;
   std::vector<double> squared_, weight_;
   Mask mask_;
   std::vector<double> heaviest_at_;  // heaviest edge at each left vertex, zero between calls

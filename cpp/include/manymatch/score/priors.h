@@ -39,6 +39,8 @@ struct Levels {
 
   // log(1 + p / ((1 - p) delta)), which an inlier adds to the log-likelihood of a model.
   double weight(int edge, double delta) const;
+  // Those of some edges.
+  std::vector<double> weights(const std::vector<int>& edges, double delta) const;
 };
 
 static_assert(Levels::level_of(Levels::kRanks, false) + 1 == Levels::kCount);

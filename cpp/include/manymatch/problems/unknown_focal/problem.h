@@ -136,8 +136,10 @@ class UnknownFocalProblem : public PointProblem<UnknownFocalProblem> {
 template <class Settlement>
 void UnknownFocalProblem::conclude(Settlement& settlement) {
   std::vector<SupportedModel<FocalPose>> models{settlement.best()};
+  std::vector<FocalPoints> data;
   for (int k = 0; k < FocalPoints::kHeld; ++k) {
-    const FocalPoints held = settlement.data().held(k, settlement.best().model);
+    data.push_back(settlement.data().held(k, settlement.best().model));
+    const FocalPoints& held = data.back();
     // Starts from the model that is expected to keep the most support.
     const auto* start = &settlement.best();
     double most = start->support - held.cost_of_holding(start->model);
@@ -148,11 +150,10 @@ void UnknownFocalProblem::conclude(Settlement& settlement) {
         start = &other;
       }
     }
-    FocalPose model = start->model;
-    held.hold(model);
-    const double support = settlement.polish_under(held, model);
-    models.push_back({model, support});
+    models.push_back(*start);
+    held.hold(models.back().model);
   }
+  settlement.polish_under(data, std::span(models).subspan(1));
   std::vector<double> weight;
   for (const auto& model : models) weight.push_back(log_probability(model.support));
   const double largest = *std::max_element(weight.begin(), weight.end());
