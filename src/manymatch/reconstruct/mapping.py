@@ -44,6 +44,8 @@ _TIE = 0.02
 # Of more images than this, the global mapper runs first, which is several times faster. Its models
 # are taken if at least this share of the kept pairs agrees with them.
 _MANY, _ENOUGH = 150, 0.9
+# Then each image has this number of tracks, or a few more, while the global mapper places it.
+_TRACKS = 200
 # An image needs this number of points to be placed.
 _FEWEST_POINTS = 15
 #: Images of the smallest model.
@@ -222,9 +224,10 @@ def map_pairs(
         "database": os.fspath(database),
         "refine_cameras": refine_cameras,
         "seed": seed % MOST_SEEDS,
+        "many": len(graph.photos) > _MANY,
     }
     together = [list(mappers)]
-    if len(mappers) > 1 and len(graph.photos) > _MANY:
+    if len(mappers) > 1 and job["many"]:
         together = [["global"], ["incremental"]]
     failed, found = list[MappingError](), dict[str, list[Model]]()
     scores = dict[str, tuple[int, float]]()
@@ -381,6 +384,9 @@ def _global(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
     mapper.bundle_adjustment.refine_focal_length = job["refine_cameras"]
     mapper.bundle_adjustment.refine_extra_params = job["refine_cameras"]
     mapper.retriangulation.ignore_two_view_tracks = False
+    if job["many"]:
+        # The longest tracks make the model; all others are triangulated at its end.
+        mapper.track_required_tracks_per_view = _TRACKS
     return dict(colmap.global_mapping(job["database"], ".", job["out"], options))
 
 
@@ -445,7 +451,8 @@ def _adjust(colmap: Any, model: Any, *, refine_cameras: bool) -> None:
     options.ceres.loss_function_type = colmap.LossFunctionType.CAUCHY
     options.ceres.loss_function_scale = _LOSS_PX
     options.ceres.solver_options.num_threads = 1
-    options.ceres.solver_options.function_tolerance = 1e-8
+    many = len(model.images) > _MANY
+    options.ceres.solver_options.function_tolerance = 1e-6 if many else 1e-8
     colmap.bundle_adjustment(model, options)
     _filter(colmap, model)
 

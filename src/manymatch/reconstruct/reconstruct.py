@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 # Photographs that each one is paired with because they look alike, or because a model says that
 # they show the same.
 _SIMILAR, _SUGGESTED = 20, 10
-# Suggested pairs are matched if they are more than this share of the pairs before: with any of
-# them, all pairs are judged and mapped again.
+# Suggested pairs are matched if they are more than this share of the pairs before, and pairs of
+# photographs in no model are tried if these are more than this share of all: all is mapped again.
 _WORTH = 0.01
 _MAPPERS = ("both", *MAPPERS)
 # A guided matching is for at most this number of photographs; it has up to this number of keypoints
@@ -293,7 +293,9 @@ class _Run:
 
     def match_suggested(self) -> None:
         """Match what the models suggest, and map again, if it is more than a few pairs."""
-        more = suggested_pairs(self.photos.names, self.tried, self.models, _SUGGESTED)
+        true = (pair for pair, one in zip(self.graph.pairs, self.truth, strict=True) if one.true)
+        named = ((self.graph.photos[p.first].name, self.graph.photos[p.second].name) for p in true)
+        more = suggested_pairs(self.photos.names, self.tried, named, self.models, _SUGGESTED)
         if len(more) > _WORTH * len(self.tried):
             self._match(more, "matching", "matching-suggested")
             self.map()
@@ -353,7 +355,7 @@ class _Run:
                 kept or (pair.trusted and (lost[pair.first] or lost[pair.second]))
                 for kept, pair in zip(keep, self.graph.pairs, strict=True)
             ]
-            if sum(more) > sum(keep):
+            if sum(more) > sum(keep) and sum(lost) > _WORTH * len(lost):
                 both = self.models, self._mapped(more)
                 scores = [score_models(self.graph, keep, models)[0] for models in both]
                 sizes = [max((len(one.poses) for one in models), default=0) for models in both]
