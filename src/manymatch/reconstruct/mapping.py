@@ -44,8 +44,6 @@ _TIE = 0.02
 # Of more images than this, the global mapper runs first, which is several times faster. Its models
 # are taken if at least this share of the kept pairs agrees with them.
 _MANY, _ENOUGH = 150, 0.9
-# Then each image has this number of tracks, or a few more, while the global mapper places it.
-_TRACKS = 200
 # An image needs this number of points to be placed.
 _FEWEST_POINTS = 15
 #: Images of the smallest model.
@@ -224,10 +222,9 @@ def map_pairs(
         "database": os.fspath(database),
         "refine_cameras": refine_cameras,
         "seed": seed % MOST_SEEDS,
-        "many": len(graph.photos) > _MANY,
     }
     together = [list(mappers)]
-    if len(mappers) > 1 and job["many"]:
+    if len(mappers) > 1 and len(graph.photos) > _MANY:
         together = [["global"], ["incremental"]]
     failed, found = list[MappingError](), dict[str, list[Model]]()
     scores = dict[str, tuple[int, float]]()
@@ -384,9 +381,6 @@ def _global(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
     mapper.bundle_adjustment.refine_focal_length = job["refine_cameras"]
     mapper.bundle_adjustment.refine_extra_params = job["refine_cameras"]
     mapper.retriangulation.ignore_two_view_tracks = False
-    if job["many"]:
-        # The longest tracks make the model; all others are triangulated at its end.
-        mapper.track_required_tracks_per_view = _TRACKS
     return dict(colmap.global_mapping(job["database"], ".", job["out"], options))
 
 
@@ -401,11 +395,16 @@ def _triangulate(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
 
 
 def _settle(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
-    """Adjust a model of exact keypoints, and triangulate all of a database by its poses."""
+    """Give the points of a model the colours of its images.
+
+    With a database, the model is of exact keypoints: it is adjusted, and all of the database is
+    triangulated by its poses.
+    """
     found = colmap.Reconstruction(job["model"])
-    _adjust(colmap, found, refine_cameras=job["refine_cameras"])
-    found = _triangulated(colmap, job, found)
-    _filter(colmap, found)
+    if "database" in job:
+        _adjust(colmap, found, refine_cameras=job["refine_cameras"])
+        found = _triangulated(colmap, job, found)
+        _filter(colmap, found)
     found.extract_colors_for_all_images(job["images"])
     return {0: found}
 
@@ -451,8 +450,7 @@ def _adjust(colmap: Any, model: Any, *, refine_cameras: bool) -> None:
     options.ceres.loss_function_type = colmap.LossFunctionType.CAUCHY
     options.ceres.loss_function_scale = _LOSS_PX
     options.ceres.solver_options.num_threads = 1
-    many = len(model.images) > _MANY
-    options.ceres.solver_options.function_tolerance = 1e-6 if many else 1e-8
+    options.ceres.solver_options.function_tolerance = 1e-8
     colmap.bundle_adjustment(model, options)
     _filter(colmap, model)
 
@@ -463,19 +461,11 @@ def _filter(colmap: Any, model: Any) -> None:
     manager.filter_all_points3D(_LARGEST_ERROR, _SMALLEST_ANGLE)
 
 
-def _colour(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
-    """Give the points of a model the colours of its images."""
-    found = colmap.Reconstruction(job["model"])
-    found.extract_colors_for_all_images(job["images"])
-    return {0: found}
-
-
 _JOBS = {
     "incremental": _incremental,
     "global": _global,
     "triangulate": _triangulate,
     "settle": _settle,
-    "colour": _colour,
 }
 
 
