@@ -420,6 +420,8 @@ def test_trusted_pairs_are_a_second_chance_unless_a_model_contradicts(tmp_path, 
     assert chance(tmp_path, monkeypatch, 3, 5, (1, 0)) == 0  # true pairs no longer agree
     assert chance(tmp_path, monkeypatch, 2, 5, (1, 0)) == 1  # two photographs are no model
     assert chance(tmp_path, monkeypatch, 2, 2, (1, 1)) == 0  # nothing is gained
+    monkeypatch.setattr(module, "_WORTH", 0.5)
+    assert chance(tmp_path, monkeypatch, 3, 5, (1, 1)) == 0  # two of five are too few to map again
 
 
 @pytest.mark.parametrize(

@@ -209,23 +209,14 @@ def choose_pairs(
 
 
 def suggested_pairs(
-    names: Sequence[str],
-    tried: IndexArray,
-    accepted: Iterable[tuple[str, str]],
-    models: Iterable[Model],
-    most: int,
+    names: Sequence[str], tried: IndexArray, models: Iterable[Model], most: int
 ) -> IndexArray:
     """Choose pairs that were not tried and look at the same part of a model, (N, 2) in order.
 
     Of each image these are the `most` others with which it shares most of what it looks at: the
-    nearest ones of those whose directions of view differ by less than 60 degrees. Two images that
-    a third one joins by accepted pairs have tracks in common already.
+    nearest ones of those whose directions of view differ by less than 60 degrees.
     """
     places = {name: place for place, name in enumerate(names)}
-    near: list[set[int]] = [set() for _ in names]
-    for name0, name1 in accepted:
-        near[places[name0]].add(places[name1])
-        near[places[name1]].add(places[name0])
     found = set[tuple[int, int]]()
     for model in models:
         own = np.array([places[name] for name in model.poses])
@@ -237,6 +228,5 @@ def suggested_pairs(
             distance[place] = np.inf
             nearest = np.argsort(distance, kind="stable")[:most]
             for other in own[nearest[np.isfinite(distance[nearest])]].tolist():
-                if near[own[place]].isdisjoint(near[other]):
-                    found.add((min(own[place], other), max(own[place], other)))
+                found.add((min(own[place], other), max(own[place], other)))
     return np.array(sorted(found - set(map(tuple, tried.tolist()))), np.int64).reshape(-1, 2)

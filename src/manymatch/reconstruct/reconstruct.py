@@ -331,9 +331,7 @@ class _Run:
 
     def match_suggested(self) -> None:
         """Match what the models suggest, and map again, if it is more than a few pairs."""
-        true = (pair for pair, one in zip(self.graph.pairs, self.truth, strict=True) if one.true)
-        named = ((self.graph.photos[p.first].name, self.graph.photos[p.second].name) for p in true)
-        more = suggested_pairs(self.photos.names, self.tried, named, self.models, _SUGGESTED)
+        more = suggested_pairs(self.photos.names, self.tried, self.models, _SUGGESTED)
         if len(more) > _WORTH * len(self.tried):
             self._match(more, self.matched, "matching-suggested")
             self.map()
