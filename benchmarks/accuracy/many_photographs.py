@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("place", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--preset", default="classic")
+    parser.add_argument("--keypoints", type=int, help="of an image at most")
     parser.add_argument("--known", action="store_true", help="cameras are known")
     parser.add_argument("--mapper", default="both")
     given = parser.parse_args()
@@ -70,9 +71,12 @@ def main() -> int:
 
     reconstruct._Run.stage = stage  # type: ignore[method-assign,assignment]
     known = true_camera(next(iter(cameras.values()))) if given.known else None
+    most = {} if given.keypoints is None else {"max_keypoints": given.keypoints}
+    preset = mm.MatcherConfig.of(given.preset, **most)
     found = mm.reconstruct(
-        given.place / "images", given.out, known, given.preset, workers=1, mapper=given.mapper
+        given.place / "images", given.out, known, preset, workers=1, mapper=given.mapper
     )
+    spent = cpu_seconds()
     print(found)
     names = sorted(cameras)
     models = [pycolmap.Reconstruction(str(model.folder)) for model in found.models]
@@ -84,7 +88,7 @@ def main() -> int:
         wrong += int(one["R"][2] @ two["R"][2] < np.cos(np.radians(75.0)))
     record = {
         "stages": stages,
-        "cpu_minutes": cpu_seconds() / 60,
+        "cpu_minutes": spent / 60,
         **judged,
         "mappers": [model.mapper for model in found.models],
         "accepted": len(accepted),

@@ -193,7 +193,7 @@ def test_image_that_is_not_in_the_model_has_no_pair_in_it(scene, mapped):
 
 def test_failed_job_says_what_colmap_said(tmp_path):
     job = {
-        "job": "colour",
+        "job": "settle",
         "model": str(tmp_path / "nothing"),
         "images": ".",
         "out": str(tmp_path / "out"),
@@ -249,7 +249,7 @@ def test_many_images_survive_a_global_mapper_that_fails(scene, tmp_path, monkeyp
 
 def test_full_disk_leaves_no_half_model(mapped, tmp_path):
     """COLMAP itself says nothing when it can write only half a file."""
-    job = {"job": "colour", "model": str(mapped[0].folder), "images": ".", "out": tmp_path / "out"}
+    job = {"job": "settle", "model": str(mapped[0].folder), "images": ".", "out": tmp_path / "out"}
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = (mapped[0].folder / "points3D.bin").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, before[1]))
@@ -274,7 +274,7 @@ _STOPPED = """
 import sys
 from manymatch.reconstruct import mapping
 mapping.sys.executable = sys.argv[2]
-mapping.run_jobs([{"job": "colour", "out": sys.argv[1] + "/out"}])
+mapping.run_jobs([{"job": "settle", "out": sys.argv[1] + "/out"}])
 """
 _ENDLESS = """#!{python}
 import os, pathlib, threading, time

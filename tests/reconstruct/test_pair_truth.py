@@ -201,6 +201,20 @@ def test_clear_link_that_is_a_little_off_does_not_bend_the_world() -> None:
     assert pair_truth.find_world(evidence, log_odds, 12).turn_deg.max() < 3.0
 
 
+def test_one_clear_lie_does_not_outvote_several_true_pairs() -> None:
+    drum = Drum(12, seed=1)
+    near = [(i, j) for i in range(12) for j in range(i + 1, 12) if j - i <= 3]
+    pairs = [pair(i, j, drum.pose(i, j)) for i, j in near]
+    lie = pair(0, 8, RelativePose(turned(1, np.radians(80.0)), np.array([1.0, 0.0, 0.0])))
+    evidence = pair_evidence.gather_evidence(PairGraph(drum.photos, (*pairs, lie)))
+    # Two halves of clear pairs, joined by six that are less clear than the lie.
+    log_odds = np.array([*(3.0 if (i < 6) == (j < 6) else 0.8 for i, j in near), 2.5])
+    assert (log_odds == 0.8).sum() == 6
+    turn_deg = pair_truth.find_world(evidence, log_odds, 12).turn_deg
+    assert turn_deg[-1] > 45.0
+    assert turn_deg[:-1].max() < 1.0
+
+
 def test_without_matches_the_object_is_folded() -> None:
     # The poses alone do not tell the sides apart, so that a test above shows what points do.
     graph, truth = Drum(20, equal=0.6).graph()

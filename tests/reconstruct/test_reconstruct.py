@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from manymatch.matcher.config import MatcherConfig
 from manymatch.reconstruct import reconstruct as module
 from manymatch.reconstruct.mapping import Model, map_pairs
 from manymatch.reconstruct.pair_truth import PairTruth
+from manymatch.reconstruct.photos import Photos
 from manymatch.reconstruct.reconstruct import _Run, look_alike_notes, reconstruct
 from manymatch.reconstruct.reconstruction import ReconstructedPair, Reconstruction
 from tests.support.command import one_sentence, run
@@ -420,3 +422,44 @@ def test_trusted_pairs_are_a_second_chance_unless_a_model_contradicts(tmp_path, 
     assert chance(tmp_path, monkeypatch, 3, 5, (1, 0)) == 0  # true pairs no longer agree
     assert chance(tmp_path, monkeypatch, 2, 5, (1, 0)) == 1  # two photographs are no model
     assert chance(tmp_path, monkeypatch, 2, 2, (1, 1)) == 0  # nothing is gained
+    monkeypatch.setattr(module, "_WORTH", 0.5)
+    assert chance(tmp_path, monkeypatch, 3, 5, (1, 1)) == 0  # two of five are too few to map again
+
+
+@pytest.mark.parametrize(
+    ("focal", "before", "after", "cameras", "taken"),
+    [
+        (3.0, 3, 5, None, True),
+        (3.0, 3, 3, None, False),  # no more photographs than before
+        (1.1, 3, 5, None, None),  # nearly the same focal length
+        (3.0, 5, 5, None, None),  # no photograph is missing
+        (3.0, 3, 5, "given", None),
+    ],
+)
+def test_focal_length_of_the_model_is_one_to_match_again_with(
+    tmp_path, monkeypatch, focal, before, after, cameras, taken
+):
+    graph = arc(number=5).graph
+    names = tuple(photo.name for photo in graph.photos)
+    models = [[Model(tmp_path, dict.fromkeys(names[:k]), 9, 0.5, 2.0)] for k in (before, after)]
+    own = _Run(tmp_path, MatcherConfig.of("classic"), {}, {"cameras": cameras}, None)
+    own.photos, own.graph, own.truth, own.models = (
+        Photos(tmp_path, names, sequence=True),
+        graph,
+        [],
+        models[0],
+    )
+    own.tried = np.zeros((0, 2), dtype=np.int64)
+    wanted = focal * graph.photos[0].camera.focal
+    camera = types.SimpleNamespace(mean_focal_length=lambda: wanted)
+    found = types.SimpleNamespace(cameras={1: camera})
+    matched = []
+    monkeypatch.setattr(module, "read_reconstruction", lambda _: found)
+    monkeypatch.setattr(_Run, "_match", lambda run, _, *names: matched.append((run.camera, *names)))
+    monkeypatch.setattr(_Run, "map", lambda run: setattr(run, "models", models[1]))
+    own.match_again()
+    assert own.models == models[taken is True]
+    assert own.matched == ("matching-again" if taken else "matching")
+    assert [name for _, name in matched] == ["matching-again"] * (taken is not None)
+    assert [used.focal for used, _ in matched] == pytest.approx([wanted] * len(matched))
+    assert (own.camera is None) == (taken is not True)

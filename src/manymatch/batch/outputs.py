@@ -241,6 +241,11 @@ class MatchStore:
         """Indices of the pairs that have matches, in increasing order."""
         return self._indices
 
+    @property
+    def as_stored(self) -> list[int]:
+        """Indices in the order of the parts, in which each part is read once."""
+        return self._indices[np.lexsort(self._places.T[::-1])].tolist()  # type: ignore[no-any-return]
+
     def __len__(self) -> int:
         return len(self._indices)
 

@@ -395,11 +395,16 @@ def _triangulate(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
 
 
 def _settle(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
-    """Adjust a model of exact keypoints, and triangulate all of a database by its poses."""
+    """Give the points of a model the colours of its images.
+
+    With a database, the model is of exact keypoints: it is adjusted, and all of the database is
+    triangulated by its poses.
+    """
     found = colmap.Reconstruction(job["model"])
-    _adjust(colmap, found, refine_cameras=job["refine_cameras"])
-    found = _triangulated(colmap, job, found)
-    _filter(colmap, found)
+    if "database" in job:
+        _adjust(colmap, found, refine_cameras=job["refine_cameras"])
+        found = _triangulated(colmap, job, found)
+        _filter(colmap, found)
     found.extract_colors_for_all_images(job["images"])
     return {0: found}
 
@@ -456,19 +461,11 @@ def _filter(colmap: Any, model: Any) -> None:
     manager.filter_all_points3D(_LARGEST_ERROR, _SMALLEST_ANGLE)
 
 
-def _colour(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
-    """Give the points of a model the colours of its images."""
-    found = colmap.Reconstruction(job["model"])
-    found.extract_colors_for_all_images(job["images"])
-    return {0: found}
-
-
 _JOBS = {
     "incremental": _incremental,
     "global": _global,
     "triangulate": _triangulate,
     "settle": _settle,
-    "colour": _colour,
 }
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from manymatch._validate import BoolArray, FloatArray, IndexArray
     from manymatch.io.files import PathLike
-    from manymatch.io.matches import AlternativePose
 
 #: What a pair of a COLMAP database counts for, which has no probabilities.
 _DATABASE_LOG_ODDS = 2.0
@@ -80,8 +79,6 @@ class PhotoPair:
         "solved", "likely" and so on.
     trusted : bool
         Whether the pair alone would be given to a mapper.
-    alternatives : tuple of AlternativePose
-        Other poses with their probabilities and matches, best first.
     """
 
     first: int
@@ -93,7 +90,6 @@ class PhotoPair:
     log_odds: float
     verdict: str = "solved"
     trusted: bool = True
-    alternatives: tuple[AlternativePose, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -124,36 +120,40 @@ class PairGraph:
         same place, all matches are those of the first, so that tracks are not torn.
         """
         photos: dict[str, Photo] = {}
-        found: dict[frozenset[str], tuple[str, str, PhotoPair]] = {}
-        for folder in folders:
+        found: dict[frozenset[str], tuple[tuple[int, int], str, str, PhotoPair]] = {}
+        for number, folder in enumerate(folders):
             with read_matches(folder) as store:
-                for index in store:
+                for index in store.as_stored:
                     row, matched = store.pair(index)
                     name0, name1 = row["name0"], row["name1"]
-                    if name0 == name1 or frozenset((name0, name1)) in found:
+                    both, place = frozenset((name0, name1)), (number, index)
+                    if name0 == name1 or (both in found and found[both][0] < place):
                         continue
                     points = (matched.keypoints0, matched.keypoints1)
                     for side, record in enumerate(store.images(row, matched)):
-                        several = len(matched.source_names) > 1
-                        unknown = np.full(len(points[side]), -1) if several else None
-                        photo = photos.setdefault(record.name, Photo(record, points[side], unknown))
+                        if record.name not in photos:
+                            several = len(matched.source_names) > 1
+                            unknown = np.full(len(points[side]), -1) if several else None
+                            # A copy, as the array is a view of all keypoints of a part.
+                            photos[record.name] = Photo(record, points[side].copy(), unknown)
+                        photo = photos[record.name]
                         if photo.source is not None and matched.source is not None:
                             photo.source[matched.matches[:, side]] = matched.source
-                    number = len(matched.matches)
                     given = matched.confidence
                     pair = PhotoPair(
                         0,
                         0,
                         matched.pose,
                         matched.matches,
-                        np.ones(number) if given is None else given.astype(np.float64),
+                        np.ones(len(matched.matches))
+                        if given is None
+                        else given.astype(np.float64),
                         row.get("pose_probability", 0.0),
                         row.get("log_odds", 0.0),
                         row["verdict"],
                         row["trusted"],
-                        matched.alternatives,
                     )
-                    found[frozenset((name0, name1))] = name0, name1, pair
+                    found[both] = place, name0, name1, pair
         names = {name: place for place, name in enumerate(sorted(photos))}
         first = {name: _first_at_place(photo.points) for name, photo in photos.items()}
         for name, photo in photos.items():
@@ -161,7 +161,7 @@ class PairGraph:
                 known = photo.source >= 0
                 photo.source[first[name][known]] = photo.source[known]
         pairs = []
-        for name0, name1, pair in found.values():
+        for _, name0, name1, pair in found.values():
             sides = zip((name0, name1), pair.matches.T, strict=True)
             matches = np.column_stack([first[name][ends] for name, ends in sides])
             # Of several matches of one place the most probable stays.

@@ -33,16 +33,18 @@ WITHIN = (2.306, -0.376, -0.682, 0.229, -1.054, -3.142, 0.074, 0.784, 2.462)
 _TURN, _SHIFT, _LEAST_SHIFT = np.radians(6.0), 0.3, 0.05
 # No link is true that is turned by more than this against a world.
 _MOST_TURN_DEG = 10.0
-# Links tried as a joint at each cut of the tree; rounds through all cuts; least gain of a joint.
-_JOINTS, _ROUNDS, _LEAST_GAIN = 64, 12, 1e-6
+# Links tried as a joint at each cut of the tree; rounds through all cuts; least gain of a joint;
+# least gain of a round, as a share of the value that agrees.
+_JOINTS, _ROUNDS, _LEAST_GAIN, _LEAST_ROUND = 64, 12, 1e-6, 1e-3
 # Worlds that are tried: links count by their log-odds above these numbers, and those below count
 # against a world that they agree with, by 1 at most.
 _LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 # A stricter world replaces the one before if it refuses at least `_REFUSED` links of it for each
 # link that it keeps, and if a kept link has higher log-odds than a refused one in at least
 # `_BETTER` of all comparisons. Most of its links must be links of the world before: sides that are
-# taken apart have no new pairs.
-_REFUSED, _BETTER = 0.25, 0.8
+# taken apart have no new pairs. No single link of it may join two parts that at least `_SEVERAL`
+# links of the world before join elsewhere.
+_REFUSED, _BETTER, _SEVERAL = 0.25, 0.8, 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +169,12 @@ def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
     def joins(links: BoolArray) -> int:
         return len(_forest(i[links], j[links], log_odds[links], number)[0])
 
+    def bridges(links: BoolArray) -> dict[int, BoolArray]:
+        """Find those of some links that alone hold two parts together, and a part (N,) of each."""
+        cuts = search.cuts(_forest(i, j, links.astype(np.float64), number)[0])
+        across = {link: (part[i] != part[j]) & links for link, part in cuts.items()}
+        return {link: cuts[link] for link in cuts if links[link] and across[link].sum() == 1}
+
     turn, off, stretch, agree = _settle(search, log_odds, _LEVELS[0])
     for level in _LEVELS[1:]:
         clear = log_odds >= level
@@ -176,7 +184,12 @@ def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
             kept, refused = log_odds[agree & keep], np.sort(log_odds[agree & ~keep])
             better = np.searchsorted(refused, kept).sum() > _BETTER * len(kept) * len(refused)
             part = len(refused) >= _REFUSED * len(kept) and len(kept) > 0.5 * keep.sum()
-            if better and part and joins(keep & clear) >= joined:
+            hangs = any(
+                2 <= side.sum() <= number - 2
+                and ((side[i] != side[j]) & agree & ~keep).sum() >= _SEVERAL
+                for side in bridges(keep & clear).values()
+            )
+            if better and part and not hangs and joins(keep & clear) >= joined:
                 (turn, off, stretch), agree = other, keep
     triangles = np.array([len(k) for k in _triangles(i, j, agree)]).astype(np.int64)
     alone = triangles < 2
@@ -184,10 +197,8 @@ def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
     cues = [np.log1p((turn_deg / 3.0) ** 2), np.log1p((off_deg / 5.0) ** 2), np.log1p(triangles)]
     cues += [np.log1p((np.where(alone, 0.0, stretch) / 0.2) ** 2), alone, evidence.cues[:, 0]]
     agree |= alone & (turn < 2 * _TURN)
-    tree = _forest(i, j, agree.astype(np.float64), number)[0]
     bridge = np.zeros(len(i))
-    for link, part in search.cuts(tree).items():
-        bridge[link] = agree[link] and ((part[i] != part[j]) & agree).sum() == 1
+    bridge[list(bridges(agree))] = 1.0
     cues += [alone * np.clip(log_odds, -3.0, 3.0), bridge]
     return World(np.stack(cues, axis=1), turn_deg, off_deg, triangles)
 
@@ -394,27 +405,30 @@ class _Search:
                 self.R[image] = turn @ self.R[before]
                 self.c[image] = self.c[before] + self.length[link] * way[link] @ self.R[before]
         for _ in range(_ROUNDS):
-            gains = {k: self._best_joint(value, part, k)[0] for k, part in self.cuts(tree).items()}
-            moved = False
+            parts, total = self.cuts(tree), 0.0
+            gains = {link: self._best_joint(value, part, link)[0] for link, part in parts.items()}
             for link in sorted(gains, key=gains.__getitem__, reverse=True):
                 if gains[link] > _LEAST_GAIN:
-                    part = self.cuts(tree)[link]
+                    part = parts[link]
                     gain, joint, turn, shift = self._best_joint(value, part, link)
                     if gain > _LEAST_GAIN:
                         self.R[part] = self.R[part] @ turn
                         self.c[part] = self.c[part] @ turn + shift
-                        tree[tree.index(link)], moved = joint, True
-            if not moved:
+                        tree[tree.index(link)] = joint
+                        parts, total = self.cuts(tree), total + gain
+            turned = np.swapaxes(self.R[e.j], 1, 2) @ e.R @ self.R[e.i]
+            ahead = (self.ahead[:, None] @ self.R[e.i])[:, 0] * self.length[:, None]
+            away = ((self.c[e.j] - self.c[e.i] - ahead) ** 2).sum(axis=1)
+            agreement = self._agreement(_turns(turned)[1], away, self.length)
+            if total <= _LEAST_ROUND * abs(value @ agreement):
                 break
-        turned = np.swapaxes(self.R[e.j], 1, 2) @ e.R @ self.R[e.i]
-        ahead = (self.ahead[:, None] @ self.R[e.i])[:, 0] * self.length[:, None]
-        shift = np.sqrt(((self.c[e.j] - self.c[e.i] - ahead) ** 2).sum(axis=1))
-        return self._agreement(_turns(turned)[1], shift, self.length)
+        return agreement
 
     @staticmethod
-    def _agreement(angle: FloatArray, shift: FloatArray, length: FloatArray) -> FloatArray:
-        away = (shift / (_SHIFT * length + _LEAST_SHIFT)) ** 2
-        return np.asarray(((1.0 + (angle / _TURN) ** 2) * (1.0 + away)) ** -2)
+    def _agreement(angle: FloatArray, away: FloatArray, length: FloatArray) -> FloatArray:
+        """Agreement, 0 to 1, of links turned by an angle and shifted by the root of `away`."""
+        off = (1.0 + (angle / _TURN) ** 2) * (1.0 + away / (_SHIFT * length + _LEAST_SHIFT) ** 2)
+        return np.asarray(1.0 / (off * off))
 
     def _walk(self, tree: list[int]) -> list[tuple[int, int, int]]:
         """Image, image before it and link to that, from roots outwards; -1 at roots."""
@@ -463,11 +477,22 @@ class _Search:
         shifts = np.concatenate([np.zeros((1, 3)), shifts])
         trace = turn.reshape(-1, 9) @ turns.reshape(-1, 9).T
         angle = np.arccos(np.clip(0.5 * (trace - 1.0), -1.0, 1.0))
-        moved = c[inner] @ turns.transpose(1, 0, 2).reshape(3, -1)
-        away = moved.reshape(len(link), -1, 3) + shifts - wanted[:, None]
+        # |c T + s - w|², multiplied out; positions about their middle, so that numbers are small.
+        middle = wanted.mean(axis=0)
+        own, there, shift = c[inner], wanted - middle, shifts - middle
+        products = (own[:, :, None] * there[:, None, :]).reshape(-1, 9)
+        away = (
+            np.concatenate([own, there, products], axis=1)
+            @ np.concatenate(
+                [(turns @ shift[:, :, None])[:, :, 0], -shift, -turns.reshape(-1, 9)], axis=1
+            ).T
+        )
+        away *= 2.0
+        away += ((own**2).sum(axis=1) + (there**2).sum(axis=1))[:, None]
+        away += (shift**2).sum(axis=1)
         # Lengths of other groups have another unit.
-        away *= (self.group[link, None] == self.group[joints])[:, :, None]
-        agreement = self._agreement(angle, np.sqrt((away**2).sum(axis=2)), self.length[link, None])
-        gains = value[link] @ agreement
+        away *= self.group[link, None] == self.group[joints]
+        np.maximum(away, 0.0, out=away)
+        gains = value[link] @ self._agreement(angle, away, self.length[link, None])
         k = int(np.argmax(gains))
         return float(gains[k] - gains[0]), int(joints[k]), turns[k], shifts[k]

@@ -48,15 +48,19 @@ if TYPE_CHECKING:
     from manymatch._validate import BoolArray, IndexArray
     from manymatch.batch import CameraPer
     from manymatch.features.extractor import Features
+    from manymatch.geometry.camera import Camera
     from manymatch.reconstruct.pair_truth import PairTruth
     from manymatch.reconstruct.photos import Photos
 
 # Photographs that each one is paired with because they look alike, or because a model says that
 # they show the same.
 _SIMILAR, _SUGGESTED = 20, 10
-# Suggested pairs are matched if they are more than this share of the pairs before: with any of
-# them, all pairs are judged and mapped again.
+# Suggested pairs are matched if they are more than this share of the pairs before, and pairs of
+# photographs in no model are tried if these are more than this share of all: all is mapped again.
 _WORTH = 0.01
+# All pairs are matched again with the focal length of the model if its logarithm differs by more
+# than this from that of the pairs; then it has this standard deviation.
+_OTHER_FOCAL, _FOCAL_SIGMA = 0.15, 0.05
 _MAPPERS = ("both", *MAPPERS)
 # A guided matching is for at most this number of photographs; it has up to this number of keypoints
 # an image, and is worth it if there are this many times more than before.
@@ -203,6 +207,7 @@ def reconstruct(
             _check_same(given, folder / "matching" / "photographs.json")
         run.match(given)
         run.map()
+        run.match_again()
         run.match_suggested()
         return run.finish(text=text)
 
@@ -254,6 +259,11 @@ def look_alike_notes(graph: PairGraph, truth: Sequence[PairTruth]) -> list[str]:
     ]
 
 
+def _placed(models: Sequence[Model]) -> int:
+    """Count the photographs of the largest model."""
+    return max((len(model.poses) for model in models), default=0)
+
+
 @dataclasses.dataclass
 class _Run:
     """One call of `reconstruct`, with everything checked; `batch` are arguments of `run_batch`."""
@@ -265,6 +275,12 @@ class _Run:
     report: Callable[[RunProgress], object] | None
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    #: Camera with the focal length of a model, if the pairs were matched again, and their folder.
+    camera: Camera | None = None
+    matched: str = "matching"
+    graph: PairGraph = dataclasses.field(init=False)
+    truth: list[PairTruth] = dataclasses.field(init=False)
+    models: list[Model] = dataclasses.field(init=False)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -291,11 +307,33 @@ class _Run:
             )
         self._match(self.tried, "matching")
 
+    def match_again(self) -> None:
+        """Match again if photographs are missing and the model has another focal length than pairs.
+
+        Pairs may agree on a wrong focal length, and then have wrong poses; a model has more to go
+        by. The new models are taken if they place more photographs.
+        """
+        cameras = {photo.camera.params: photo.camera for photo in self.graph.photos}
+        complete = not 0 < _placed(self.models) < len(self.photos.names)
+        if complete or self.batch["cameras"] is not None or len(cameras) != 1:
+            return
+        (camera,) = cameras.values()
+        found = read_reconstruction(self.models[0].folder).cameras.values()
+        focal = float(np.median([one.mean_focal_length() for one in found]))
+        if abs(np.log(focal / camera.focal)) > _OTHER_FOCAL:
+            before = self.graph, self.truth, self.models
+            self.camera, self.matched = camera.with_focal(focal, _FOCAL_SIGMA), "matching-again"
+            self._match(self.tried, self.matched)
+            self.map()
+            if _placed(self.models) <= _placed(before[2]):
+                self.camera, self.matched = None, "matching"
+                self.graph, self.truth, self.models = before
+
     def match_suggested(self) -> None:
         """Match what the models suggest, and map again, if it is more than a few pairs."""
         more = suggested_pairs(self.photos.names, self.tried, self.models, _SUGGESTED)
         if len(more) > _WORTH * len(self.tried):
-            self._match(more, "matching", "matching-suggested")
+            self._match(more, self.matched, "matching-suggested")
             self.map()
 
     def _match(self, pairs: IndexArray, *names: str) -> None:
@@ -304,6 +342,7 @@ class _Run:
         folders = [self.folder / name for name in names]
         with self.stage("matching"):
             how = {"formats": ("parquet",), "progress": self.report, **self.batch}
+            how["cameras"] = self.camera or how["cameras"]
             summary = run_batch(listed, None, folders[-1], self.config, **how)
             self.notes += summary.notes
             if summary.unreadable:
@@ -353,10 +392,10 @@ class _Run:
                 kept or (pair.trusted and (lost[pair.first] or lost[pair.second]))
                 for kept, pair in zip(keep, self.graph.pairs, strict=True)
             ]
-            if sum(more) > sum(keep):
+            if sum(more) > sum(keep) and sum(lost) > _WORTH * len(lost):
                 both = self.models, self._mapped(more)
                 scores = [score_models(self.graph, keep, models)[0] for models in both]
-                sizes = [max((len(one.poses) for one in models), default=0) for models in both]
+                sizes = [_placed(models) for models in both]
                 as_good = sizes[0] < FEWEST_IMAGES or scores[1] >= scores[0]
                 if sizes[1] > sizes[0] and as_good:
                     self.models = both[1]
@@ -437,7 +476,7 @@ class _Run:
         guided = self.settings["guided"]
         job: dict[str, Any] = {
             **self.job,
-            "job": "colour",
+            "job": "settle",
             "model": os.fspath(model.folder),
             "images": os.fspath(self.photos.folder),
             # Named so that a run with a guided matching does not take the model of one without.
@@ -447,7 +486,7 @@ class _Run:
         exact = exact_keypoints(self.graph, found)
         if exact:
             write_exact(found, exact, folder / f"exact-{place}")
-            job |= {"job": "settle", "model": os.fspath(folder / f"exact-{place}")}
+            job["model"] = os.fspath(folder / f"exact-{place}")
             job["database"] = os.fspath(folder / "database.db")
         run_jobs([job])
         settled = Model.read(job["out"] / "0", model.mapper)
