@@ -118,7 +118,7 @@ def test_a_command_exists_with_its_flags(words):
 )
 def test_a_wrong_command_is_found(line):
     (words,) = commands(f"text\n```sh\n$ {line}   # why\n```\n")
-    with pytest.raises((_WRONG, AssertionError)):
+    with pytest.raises((_WRONG, ValueError, AssertionError)):
         parse(words)
 
 
@@ -251,6 +251,16 @@ def test_every_page_is_in_the_navigation():
     entries = set(re.findall(r"^([\w/]+)$", index, re.MULTILINE))
     pages = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in DOCS}
     assert pages - {"index"} <= entries
+
+
+def test_reference_has_every_public_name():
+    text = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"^\.\. auto\w+:: manymatch\.(\S+)$", text, re.MULTILINE))
+    modules = {"features", "io", "viz"}
+    names = set(manymatch.__all__) - modules - {"compat", "__version__"}
+    for module in modules:
+        names |= {f"{module}.{name}" for name in getattr(manymatch, module).__all__}
+    assert described - modules == names
 
 
 def test_install_lines_and_table_name_the_extras():
