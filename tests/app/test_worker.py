@@ -1,5 +1,6 @@
 """The process that does the work: its limits, its errors, and that it goes on after them."""
 
+import copy
 import time
 
 import pytest
@@ -82,6 +83,16 @@ def test_photographs_of_a_session(tmp_path):
     assert not session.folder.exists()
 
 
+def test_copy_of_a_session_is_that_of_another_user(tmp_path):
+    session = Session(tmp_path)
+    session.photos = [tmp_path]
+    other = copy.deepcopy(session)
+    assert other.photos == []
+    assert other.folder != session.folder
+    session.close()
+    assert other.folder.is_dir()
+
+
 def test_folder_has_a_limit(tmp_path):
     session = Session(tmp_path)
     photos = sorted((DEMO / "courtyard" / "images").iterdir())
@@ -99,6 +110,6 @@ def test_matrix_escapes_names_and_colours_verdicts(tmp_path):
     assert "<b>" not in page
     assert "&lt;b&gt;.jpg – b.jpg: solved, 12 matches" in page
     assert "Done &amp; &lt;dusted&gt;." in page
-    assert page.count('class="mm-cell good"') == 2
+    assert page.count('class="mm-cell good solved"') == 2
     assert thumbnail(photos[0]) == ""
     assert thumbnail(STREET[0]).startswith("data:image/jpeg")
