@@ -107,8 +107,6 @@ void bind_estimate(nb::module_& m) {
       .def_ro("noise", &Estimate::noise)
       .def_ro("noise_deviation", &Estimate::noise_deviation)
       .def_ro("support", &Estimate::support)
-      .def_ro("second_support", &Estimate::second_support)
-      .def_ro("pool_agreement", &Estimate::pool_agreement)
       .def_prop_ro("timing", [](const Estimate& e) {
         nb::typed<nb::dict, nb::str, double> d;
         d["setup"] = e.timing.setup;

@@ -407,7 +407,6 @@ void Estimator<P>::select(const Levels& levels, const Subgraph& wide, const P& s
                                  trial.workers);
   out.model = selection.run(found, pool, trial.interrupt);
   out.refinements += selection.refinements();
-  out.pool_agreement = selection.agreement();
   trial.refined.insert(trial.refined.end(), selection.refined().begin(), selection.refined().end());
   note_pool(pool, out);
   out.interrupted = trial.interrupt.requested();
@@ -650,12 +649,7 @@ std::vector<int64_t> Estimator<P>::matches_of(const P& problem, const Model& mod
 template <Problem P>
 void Estimator<P>::take_alternatives(const P& problem, const Costs& costs, const Others& others) {
   double all = 1.0;
-  for (const auto& other : others) {
-    all += std::exp(other.advantage / kNatsPerOdds);
-    if (P::apart(other.model, out_.model)) {
-      out_.second_support = std::max(out_.second_support, other.support);
-    }
-  }
+  for (const auto& other : others) all += std::exp(other.advantage / kNatsPerOdds);
   for (const auto& other : others) {
     const double probability = std::exp(other.advantage / kNatsPerOdds) / all;
     if (probability < kLeastProbability) continue;

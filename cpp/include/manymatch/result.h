@@ -31,8 +31,6 @@ struct Estimate {
   double threshold = 1.0;
   double noise = 0, noise_deviation = 0;  // of a keypoint coordinate, in the unit of the points
   double support = 0;                     // log-likelihood ratio of the model to chance
-  double second_support = 0;  // support of the best model that is clearly different; 0 if none
-  double pool_agreement = 0;  // mean share of a seed's inliers that are inliers of the model
   Timing timing;
 };
 

@@ -122,8 +122,6 @@ class DistinctSelection {
   int64_t refinements() const { return refinements_; }
   double support() const { return support_; }
   const std::vector<SupportedModel<Model>>& refined() const { return refined_; }
-  // Mean share of the inliers of a seed that are inliers of the best model too.
-  double agreement() const { return agreement_; }
 
   // `found`, which is already refined, competes with the seeds. Ties go to the earlier model.
   Model run(const Model& found, const Pool<Model>& pool, Interrupt& interrupt) {
@@ -168,14 +166,6 @@ class DistinctSelection {
         ++refinements_;
         take(refined[i]);
       }
-    }
-    if (skip_repeated_) {
-      double shares = 0.0;
-      for (std::size_t i = 0; i < seeds.size(); ++i) {
-        shares += count[i] ? static_cast<double>(common(inliers[i], taken_[best_index_])) / count[i]
-                           : 0.0;
-      }
-      agreement_ = shares / static_cast<double>(seeds.size());
     }
     return best_;
   }
@@ -223,7 +213,6 @@ class DistinctSelection {
     if (model.support > support_) {
       support_ = model.support;
       best_ = model.model;
-      best_index_ = taken_.size() - 1;
     }
   }
 
@@ -253,8 +242,7 @@ class DistinctSelection {
   std::vector<Mask> taken_;  // inliers of the refined models
   std::vector<SupportedModel<Model>> refined_;
   Model best_;
-  std::size_t best_index_ = 0;
-  double support_ = -1.0, agreement_ = 0.0;
+  double support_ = -1.0;
   int64_t refinements_ = 0;
 };
 
