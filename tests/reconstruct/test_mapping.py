@@ -198,7 +198,7 @@ def test_failed_job_says_what_colmap_said(tmp_path):
         "images": ".",
         "out": str(tmp_path / "out"),
     }
-    with pytest.raises(MappingError, match=r"COLMAP ended with code .* in 'colour'.*out\.log"):
+    with pytest.raises(MappingError, match=r"COLMAP ended with code .* in 'settle'.*out\.log"):
         run_jobs([job])
     assert not (tmp_path / "out").exists()
 
