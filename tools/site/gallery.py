@@ -1,7 +1,8 @@
 """The gallery: eight pairs of rendered photographs, what is made of them, and the page.
 
 ``python -m tools.site.gallery`` renders the photographs into ``out/gallery``, matches them, and
-writes ``docs/gallery.md`` with one small picture for each pair into ``docs/gallery``.
+writes ``docs/gallery.md`` with one small picture for each pair into ``docs/gallery``. It also
+renders the two photographs that only the app has as examples.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tools.street.scene import render_scene
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
-PHOTOS = ROOT / "examples" / "photos"
+PHOTOS, DEMO = ROOT / "examples" / "photos", ROOT / "src" / "manymatch" / "demo_photos"
 SIZE = (960, 720)
 WIDTH, QUALITY = 1000, 68
 INTRODUCTION = """\
@@ -199,6 +200,13 @@ def write_photos(pair: GalleryPair, folder: Path) -> list[Path]:
     return paths
 
 
+def write_app_examples() -> None:
+    """Write a print of a photograph of the demo, and a cup, which has nothing in common with it."""
+    wall = print_on_a_wall(mm.io.load_image(DEMO / "street0.jpg"))
+    for name, photo in (("print", wall), ("cup", cups().images[0])):
+        Image.fromarray(photo).save(DEMO / f"{name}.jpg", quality=84, optimize=True)
+
+
 def shrink(path: Path) -> None:
     picture = Image.open(path).convert("RGB")
     height = round(picture.height * WIDTH / picture.width)
@@ -263,6 +271,7 @@ def main() -> None:
     folder = ROOT / "out" / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
     PICTURES.mkdir(exist_ok=True)
+    write_app_examples()
     sections = kept_sections() if given.names else {}
     for pair in GALLERY:
         if not given.names or pair.name in given.names:

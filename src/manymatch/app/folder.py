@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manymatch._validate import count, require
-from manymatch.app.pair import SCROLL, STAGE, refusal, staged
+from manymatch.app.pair import STAGE, refusal, staged
 from manymatch.app.request import PairRequest
 from manymatch.app.worker import Stop
 from manymatch.io.image import open_image, require_pillow
@@ -41,11 +41,12 @@ class FolderTab:
         with gr.Row():
             files = gr.File(
                 label=f"Photographs, up to {app.limits.photos}", file_count="multiple",
-                file_types=sorted(IMAGE_SUFFIXES), height=140, elem_id="folder",
+                file_types=sorted(IMAGE_SUFFIXES), height=150, elem_id="folder",
             )  # fmt: skip
             with gr.Column(min_width=260):
-                name = "the courtyard" if app.photos is None else app.photos.name
-                use = gr.Button(f"Take {name}", elem_id="named")
+                name = "Or the example: a courtyard"
+                name = name if app.photos is None else f"Or all of {app.photos.name}"
+                use = gr.Button(name, elem_id="named")
                 usual = {"value": app.presets[0], "elem_id": "folder-preset"}
                 preset = gr.Dropdown(app.presets, label="Preset", **usual)
                 with gr.Row():
@@ -68,7 +69,7 @@ class FolderTab:
         # Gradio passes an event where this type is asked for.
         open_pair.__annotations__ = {"event": gr.EventData}
         opened = table.select(open_pair, [session, preset], report, **private)
-        opened.then(None, js=SCROLL.replace("settings", "pair-report"))
+        opened.then(None, js="() => showPart('pair-report')")
 
     def fill(self, session: Session, files: list[str] | None) -> str:
         """Take the photographs that were uploaded, or those of the folder; return the matrix."""
@@ -209,6 +210,7 @@ def matrix(photos: list[Path], rows: dict[tuple[str, str], dict[str, Any]], said
     for row in rows.values():
         counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
     legend = [(verdict, number, verdict_kind(verdict)) for verdict, number in counts.items()]
+    legend.sort(key=lambda entry: ("good", "doubt", "bad").index(entry[2]))
     small = [(path.name, thumbnail(path)) for path in photos]
     return str(
         page_template("matrix.html").render(photos=small, cells=cells, said=said, legend=legend)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from manymatch.app.request import (
     checked_changes,
     command_line,
     python_lines,
+    safe_name,
 )
 from manymatch.io.image import exif_focal, open_image
 from manymatch.io.pairs import IMAGE_SUFFIXES
@@ -30,16 +32,15 @@ STAGE = {
     "html_template": "<div></div>",
     "js_on_load": "watch('value', () => showStage(element.querySelector('div'), props.value))",
 }
-# Where the page scrolls to when there is a result.
-SCROLL = "() => document.getElementById('settings').scrollIntoView({ behavior: 'smooth' })"
 
 _DEMO = Path(__file__).parents[1] / "demo_photos"
 # Pairs of the package's photographs: a name, and the two files.
 _EXAMPLES = {
+    "A courtyard": ("courtyard/images/00.jpg", "courtyard/images/01.jpg"),
     "A street": ("street0.jpg", "street1.jpg"),
     "Another street": ("street2.jpg", "street3.jpg"),
-    "A courtyard": ("courtyard/images/00.jpg", "courtyard/images/01.jpg"),
-    "Two places": ("street0.jpg", "courtyard/images/10.jpg"),
+    "A print on a wall": ("street0.jpg", "print.jpg"),
+    "Nothing in common": ("street0.jpg", "cup.jpg"),
 }
 _MATCHES, _ALIGNED = "Matches", "Aligned, as a plane"
 _EXPORT_NAMES = {
@@ -52,7 +53,7 @@ _EXPORT_NAMES = {
     "COLMAP (text)": "colmap",
     "COLMAP (database)": "colmap-db",
 }
-_CAMERA_HINT = "from EXIF, else found from the photographs"
+_CAMERA_HINT = "EXIF, or found"
 _CHOICES_OF_K, _USUAL_K = range(1, 11), MatcherConfig().sources[0].association.k
 _THRESHOLDS = ["auto", "0.5", "1", "1.5", "2", "3", "4"]
 
@@ -81,7 +82,7 @@ class PairTab:
                 app.presets, value=app.presets[:1], label="Presets, side by side",
                 elem_id="presets", scale=3,
             )  # fmt: skip
-            go = gr.Button("Match", variant="primary", elem_id="match", scale=1, min_width=140)
+            go = gr.Button("Match", variant="primary", elem_id="match", scale=1)
         settings = self._settings()
         cards = gr.HTML(elem_id="cards")
         shown = gr.Radio([], label="Show the result of", visible=False, elem_id="shown")
@@ -102,9 +103,10 @@ class PairTab:
         some = [cards, shown]
         outputs = [*some, view, stage, command, python, after, files]
         inputs = [session, *photos, *cameras, presets, *settings]
+        go.click(None, js="() => showBusy(true)")
         # Files are taken as they were uploaded: Gradio's images have neither EXIF nor a name.
         found = go.click(self.match, inputs, outputs, preprocess=False, **private)
-        found.then(None, js=SCROLL)
+        found.then(None, js="() => showResult()")
         found.then(self.others, [session, shown], some, **silent)
         again = gr.on(
             [part.input for part in settings], self.again, [session, shown, *settings], outputs,
@@ -121,10 +123,11 @@ class PairTab:
         photos, cameras = [], []
         with gr.Row(elem_classes="mm-photos"):
             for side, name in enumerate(("First photograph", "Second photograph")):
-                with gr.Column(min_width=260):
+                with gr.Column(min_width=140):
                     photo = gr.Image(
                         label=name, type="filepath", sources=["upload", "clipboard", "webcam"],
-                        height=210, buttons=[], elem_id=f"photo{side}",
+                        placeholder="Drop or choose a photograph", height=210, buttons=[],
+                        elem_id=f"photo{side}",
                     )  # fmt: skip
                     camera = gr.Textbox(
                         label=f"Camera {side}", placeholder=_CAMERA_HINT, max_lines=1,
@@ -139,7 +142,7 @@ class PairTab:
             for name, pair in self._examples().items():
                 icon = {"icon": self._montage(pair), "min_width": 120}
                 button = gr.Button(name, size="sm", elem_classes="mm-example", **icon)
-                button.click(lambda p=pair: [str(path) for path in p], None, photos, **silent)
+                button.click(lambda p=pair: self._example(p), None, photos, **silent)
         return photos, cameras
 
     def _settings(self) -> list[Any]:
@@ -159,7 +162,7 @@ class PairTab:
                     list(METHODS), value="auto", label="Method", elem_id="method", min_width=120
                 ),
                 gr.Number(0, precision=0, minimum=0, label="Seed", elem_id="seed", min_width=100),
-                gr.Checkbox(label="With rank-one matches", elem_id="rankone", min_width=170),
+                gr.Checkbox(label="Compare with rank one", elem_id="rankone", min_width=170),
             ]  # fmt: skip
 
     def _examples(self) -> dict[str, tuple[Path, Path]]:
@@ -170,9 +173,15 @@ class PairTab:
         pairs = list(zip(files[::2], files[1::2], strict=False))[:4]
         return {f"{a.name} and {b.name}": (a, b) for a, b in pairs}
 
+    def _example(self, pair: tuple[Path, Path]) -> list[str]:
+        """Return copies of two photographs: Gradio shows no files from elsewhere."""
+        place = self._app.root / "examples"
+        place.mkdir(exist_ok=True)
+        return [str(shutil.copy(path, place / safe_name(path.name))) for path in pair]
+
     def _montage(self, pair: tuple[Path, Path]) -> str:
         """Return a small picture of two photographs side by side, as a file."""
-        place = self._app.root / "examples"
+        place = self._app.root / "icons"
         place.mkdir(exist_ok=True)
         canvas = require("PIL.Image", "examples", "images").new("RGB", (196, 72))
         for x, path in zip((0, 99), pair, strict=True):
@@ -234,6 +243,8 @@ class PairTab:
     def others(self, session: Session, shown: str | None) -> Iterator[tuple[Any, ...]]:
         """Solve the requests of all other presets; yield cards and names after each of them."""
         requests, errors = session.requests, list[str]()
+        # Where nothing is yielded, Gradio empties the cards.
+        yield self._gr.skip(), self._gr.skip()
         for preset in [name for name in requests if name not in session.results]:
             if session.requests is not requests or not session.results:
                 return
@@ -312,8 +323,8 @@ class PairTab:
         if upload:
             with contextlib.suppress(ValueError, OSError):
                 focal = exif_focal(session.upload(upload))
-                hint = "no EXIF: found from the photographs"
-                hint = hint if focal is None else f"{focal:,.0f} px from EXIF"
+                hint = "no EXIF: will be found"
+                hint = hint if focal is None else f"{focal:,.0f} px (EXIF)"
         return self._gr.update(placeholder=hint)
 
 

@@ -1,17 +1,29 @@
 "use strict";
 // A report posts its height to this page, which sets the height of its frame and posts back the
-// height of the window.
+// height of the window that is left below the settings, which stay in view on a wide screen.
 const frames = () => [...document.querySelectorAll("iframe[srcdoc]")];
-const ROOM_PX = 24;
+const ROOM_PX = 36, PHONE_PX = 720;
+const onPhone = () => window.innerWidth < PHONE_PX;
+function room() {
+  const settings = onPhone() ? null : document.getElementById("settings");
+  return { manymatch: window.innerHeight - ROOM_PX - (settings?.offsetHeight ?? 0) };
+}
+function showPart(name) { document.getElementById(name)?.scrollIntoView({ behavior: "smooth" }); }
+function showBusy(busy) { document.getElementById("match").ariaBusy = busy; }
+function showResult() {
+  showBusy(false);
+  const refused = document.querySelector("#cards [role=alert]");
+  showPart(refused ? "cards" : onPhone() ? "stage" : "settings");
+}
 window.addEventListener("message", (event) => {
   const frame = frames().find((one) => one.contentWindow === event.source);
   if (!frame || !Number.isFinite(event.data?.manymatch)) return;
   frame.style.height = `${Math.min(Math.max(event.data.manymatch, 200), 20000)}px`;
   frame.dataset.told = event.data.told;
-  if (!event.data.told) event.source.postMessage({ manymatch: window.innerHeight - ROOM_PX }, "*");
+  if (!event.data.told) event.source.postMessage(room(), "*");
 });
 window.addEventListener("resize", () => {
-  for (const frame of frames()) frame.contentWindow.postMessage({ manymatch: window.innerHeight - ROOM_PX }, "*");
+  for (const frame of frames()) frame.contentWindow.postMessage(room(), "*");
 });
 // Shows a result in its frame. Photographs come once; a page of the same photographs is posted to the
 // frame that has them.
@@ -31,7 +43,7 @@ function showStage(element, value) {
   Object.assign(frame.dataset, { key: value.key, pages: number });
   frame.title = value.title;
   frame.sandbox = "allow-scripts";
-  frame.style.cssText = "display:block;width:100%;height:720px;border:0";
+  frame.style.cssText = "display:block;width:100%;height:100vh;border:0";
   frame.srcdoc = value.page.replace(mark, (_, side) => `src="${element.photos[side]}"`);
   element.replaceChildren(frame);
 }
