@@ -253,6 +253,16 @@ def test_every_page_is_in_the_navigation():
     assert pages - {"index"} <= entries
 
 
+def test_reference_has_every_public_name():
+    text = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"^\.\. auto\w+:: manymatch\.(\S+)$", text, re.MULTILINE))
+    modules = {"features", "io", "viz"}
+    names = set(manymatch.__all__) - modules - {"compat", "__version__"}
+    for module in modules:
+        names |= {f"{module}.{name}" for name in getattr(manymatch, module).__all__}
+    assert described - modules == names
+
+
 def test_install_lines_and_table_name_the_extras():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]

@@ -34,12 +34,15 @@ class RunningApp:
     def __init__(self, folder, *arguments, command=("-c", START, "app", "--no-browser"), **more):
         self.folder = folder
         command = [sys.executable, *command, *arguments]
+        path = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
         self.process = subprocess.Popen(  # noqa: S603
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "TMPDIR": str(folder), "COLUMNS": "200", **more},
+            # Far from the package, whose files Gradio would not serve from there.
+            cwd=folder,
+            env={**os.environ, "TMPDIR": str(folder), "COLUMNS": "200", "PYTHONPATH": path, **more},
         )
         self.output = ""
         for line in self.process.stdout:

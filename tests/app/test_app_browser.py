@@ -211,6 +211,10 @@ def test_bad_camera_and_missing_photograph(app, browser):
     open_page(browser, app)
     click(browser, "#match")
     assert "two photographs" in alert(browser)
+    # It stays there, and can be seen.
+    time.sleep(2.0)
+    assert browser.evaluate("document.querySelector('#cards [role=alert]').checkVisibility()")
+    assert browser.evaluate("document.querySelector('#match').ariaBusy") == "false"
     give(browser, COURTYARD)
     browser.evaluate("document.querySelector('#camera0 textarea, #camera0 input').focus()")
     browser.type_text("/etc/passwd")
@@ -252,6 +256,24 @@ def test_hostile_file_name_is_neither_path_nor_html(app, browser, tmp_path):
     assert not list(app.folder.rglob("hacked"))
 
 
+@pytest.mark.parametrize(
+    ("example", "said"), [("A print on a wall", "Likely"), ("Nothing in common", "No match")]
+)
+def test_examples_are_matched(app, browser, example, said):
+    open_page(browser, app)
+    browser.evaluate(
+        "[...document.querySelectorAll('.mm-example')]"
+        f".find(e => e.textContent.trim() === {example!r}).click()"
+    )
+    browser.wait_for("document.querySelectorAll('#photo0 img, #photo1 img').length >= 2")
+    assert match(browser).startswith(said)
+    if said == "Likely":
+        browser.wait_for("document.querySelectorAll('#view input').length === 2")
+        browser.evaluate(KEEP)
+        browser.evaluate("document.querySelectorAll('#view input')[1].click()")
+        browser.wait_for(f"{FRAME}?.srcdoc.includes('one homography')")
+
+
 def test_presets_side_by_side(app, browser):
     open_page(browser, app)
     give(browser, COURTYARD)
@@ -261,6 +283,7 @@ def test_presets_side_by_side(app, browser):
     )
     match(browser)
     browser.wait_for("document.querySelectorAll('#cards .mm-card').length === 2")
+    assert browser.evaluate("document.querySelector('#cards').checkVisibility()")
     text = browser.evaluate("document.querySelector('#cards').innerText")
     assert "classic" in text
     assert "embedded" in text
@@ -412,13 +435,7 @@ def test_program_cannot_name_files_of_the_machine(app, path):
         for place, function in enumerate(config["dependencies"])
         if {ids["photo0"], ids["camera1"], ids["presets"]} <= set(function["inputs"])
     ]
-    [enter] = [
-        place
-        for place, function in enumerate(config["dependencies"])
-        if [target[1] for target in function["targets"]] == ["load"]
-    ]
     user = f"test{abs(hash(path))}"
-    assert call(app, enter, [], user)["success"]
     file = {"path": path, "orig_name": "a.jpg", "meta": {"_type": "gradio.FileData"}}
     data = [None, file, file, "", "", ["classic"], 5, "1", "auto", 0, False]
     answer = call(app, number, data, user)

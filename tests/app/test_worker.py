@@ -1,5 +1,6 @@
 """The process that does the work: its limits, its errors, and that it goes on after them."""
 
+import copy
 import time
 
 import pytest
@@ -80,6 +81,16 @@ def test_photographs_of_a_session(tmp_path):
         session.pair(given, None)
     session.close()
     assert not session.folder.exists()
+
+
+def test_copy_of_a_session_is_that_of_another_user(tmp_path):
+    session = Session(tmp_path)
+    session.photos = [tmp_path]
+    other = copy.deepcopy(session)
+    assert other.photos == []
+    assert other.folder != session.folder
+    session.close()
+    assert other.folder.is_dir()
 
 
 def test_folder_has_a_limit(tmp_path):

@@ -41,6 +41,9 @@ def test_pages_are_written_below_the_folder(tmp_path):
     assert {"reference/commands.md", "reference/settings.md", "results/index.md"} <= written
     results = {page.name for page in pages.RESULTS.glob("*.md")}
     assert {f"results/{name}" for name in results} <= written
+    index = (tmp_path / "results" / "index.md").read_text(encoding="utf-8")
+    links = re.findall(r"^- \[.*\]\((\w+\.md)\)$", index, re.MULTILINE)
+    assert sorted(links) == sorted(results)
     for page in (tmp_path / "results").glob("*.md"):
         text = page.read_text(encoding="utf-8")
         # Nothing leads out of the documentation.

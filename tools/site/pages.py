@@ -17,8 +17,16 @@ import typer
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-# Results in the order in which a reader may want them; others follow by name.
-FIRST = ("demo", "accuracy", "auto", "fusion", "speed", "reconstruction", "localization")
+# Pages of results by what a reader looks for. Others follow at the end, by name.
+TOPICS = {
+    "Accuracy of a pair": "demo accuracy auto fusion field never_worse unknown_focal wide_indoor",
+    "Probabilities": "confidence reliability",
+    "Speed": "speed time_to_solution match_times profile speed_front networks app",
+    "Other problems": "homography fundamental absolute_pose registration localization",
+    "Many photographs": "reconstruction pair_truth batches",
+    "Candidates and features": "association compat features diagnostics",
+    "The paper": "experiments fidelity",
+}
 
 
 def write_pages(docs: Path) -> None:
@@ -147,12 +155,15 @@ def settings_page() -> str:
 def _write_results(folder: Path) -> None:
     shutil.rmtree(folder / "figures", ignore_errors=True)
     shutil.copytree(RESULTS / "figures", folder / "figures")
-    names = sorted(page.stem for page in RESULTS.glob("*.md"))
-    names.sort(key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+    found = sorted(page.stem for page in RESULTS.glob("*.md"))
+    topics = {topic: names.split() for topic, names in TOPICS.items()}
+    listed = {name for names in topics.values() for name in names}
+    topics["More"] = [name for name in found if name not in listed]
+    names = [name for group in topics.values() for name in group if name in found]
     for old in folder.glob("*.md"):
         if old.stem not in {*names, "index"}:
             old.unlink()
-    rows = []
+    rows: dict[str, str] = {}
     for name in names:
         text = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
         text = text.replace("](../../docs/", "](../")
@@ -160,15 +171,14 @@ def _write_results(folder: Path) -> None:
         text = re.sub(r"\[([^\]]+)\]\(\.\./\.\./[^)]+\)", r"`\1`", text)
         _write(folder / f"{name}.md", text)
         title = re.search(r"^# (.*)$", text, re.MULTILINE)
-        rows.append(f"- [{title[1] if title else name}]({name}.md)")
+        rows[name] = f"- [{title[1] if title else name}]({name}.md)"
     lines = [
         "# Results",
         "",
         "Measured tables, each with the command that makes it. They also say what was tried and "
         "not kept. The sources are in `benchmarks/results`.",
         "",
-        *rows,
-        "",
+        *_topic_lines(topics, rows),
         "```{toctree}",
         ":hidden:",
         "",
@@ -176,3 +186,11 @@ def _write_results(folder: Path) -> None:
         "```",
     ]
     _write(folder / "index.md", "\n".join(lines) + "\n")
+
+
+def _topic_lines(topics: dict[str, list[str]], rows: dict[str, str]) -> list[str]:
+    lines = []
+    for topic, names in topics.items():
+        there = [rows[name] for name in names if name in rows]
+        lines += [f"## {topic}", "", *there, ""] if there else []
+    return lines

@@ -49,7 +49,6 @@ class App:
         self.quick, self.slow = Worker(), Worker()
         self.quick.start()
         self._pool = ThreadPoolExecutor(_THREADS)
-        self._sessions: set[Session] = set()
 
     def in_background(self, run: Callable[..., Any], *arguments: Any, **more: Any) -> Future[Any]:
         """Call a function in a thread of its own."""
@@ -61,24 +60,10 @@ class App:
 
     def close(self) -> None:
         """End the workers and remove all files."""
-        for session in list(self._sessions):
-            self.leave(session)
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.quick.close()
         self.slow.close()
         shutil.rmtree(self.root, ignore_errors=True)
-
-    def enter(self) -> Session:
-        """Make the session of a user who opens the page."""
-        session = Session(self.root)
-        self._sessions.add(session)
-        return session
-
-    def leave(self, session: Session | None) -> None:
-        """Remove everything of a user who closed the page."""
-        if session is not None:
-            session.close()
-            self._sessions.discard(session)
 
 
 def build(app: App) -> Any:
@@ -86,8 +71,7 @@ def build(app: App) -> Any:
     gr = require("gradio", "the app", "app")
     how = {"analytics_enabled": False, "fill_width": True, "delete_cache": (3600, 7200)}
     with gr.Blocks(title="manymatch", **how) as page:
-        session = gr.State(None, delete_callback=app.leave)
-        page.load(app.enter, outputs=session, api_visibility="private")
+        session = gr.State(Session(app.root), delete_callback=Session.close)
         said = "<p>Several candidates per keypoint; geometry chooses.</p>"
         head = f"<header class='mm-head'>{template_file('brand.html')}{said}</header>"
         gr.HTML(head, elem_classes="mm-headline")

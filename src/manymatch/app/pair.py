@@ -85,9 +85,10 @@ class PairTab:
             go = gr.Button("Match", variant="primary", elem_id="match", scale=1)
         settings = self._settings()
         cards = gr.HTML(elem_id="cards")
-        shown = gr.Radio([], label="Show the result of", visible=False, elem_id="shown")
-        views = [_MATCHES, _ALIGNED]
-        view = gr.Radio(views, value=_MATCHES, label="View", visible=False, elem_id="view")
+        with gr.Row(elem_classes="mm-pick"):
+            shown = gr.Radio([], label="Show the result of", visible=False, elem_id="shown")
+            views = [_MATCHES, _ALIGNED]
+            view = gr.Radio(views, value=_MATCHES, label="View", visible=False, elem_id="view")
         stage = gr.HTML(elem_id="stage", **STAGE)
         with gr.Row(visible=False) as after:
             with gr.Column(min_width=300):

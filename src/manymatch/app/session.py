@@ -27,7 +27,10 @@ class Limits:
 
 
 class Session:
-    """The folder of one user, which nobody else sees and which is removed at the end."""
+    """The folder of one user, which nobody else sees and which is removed at the end.
+
+    Gradio gives every user a copy of the first session: a copy is a new one.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -40,6 +43,9 @@ class Session:
         self.has_photos = ""
         self._stored: dict[str, Path] = {}
         self._numbers = 0
+
+    def __deepcopy__(self, memo: object) -> Session:
+        return Session(self.root)
 
     def close(self) -> None:
         """Stop what runs and remove all files."""

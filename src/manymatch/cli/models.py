@@ -27,12 +27,12 @@ _INTERNAL = ("make", "entry", "tensors", "constants", "settings", "file", "check
 def run(
     first: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[get] [NAME]",
-            help="A model or preset, for all about it; after get, its weights are downloaded.",
-        ),
+        typer.Argument(metavar="get", help="Download the weights of a model or preset."),
     ] = None,
-    second: Annotated[str | None, typer.Argument(hidden=True)] = None,
+    second: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A model or preset; without get, all about it."),
+    ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Every size of every family.")] = False,
     as_json: console.Json = False,
 ) -> None:

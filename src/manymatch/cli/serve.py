@@ -20,7 +20,7 @@ def run(
         Path | None, "A folder of photographs to match, beside those that are dropped on the page."
     ] = None,
     preset: Annotated[str | None, "The preset that is chosen at first."] = None,
-    port: Annotated[int, "Port of the page; by default a free one from 7860 on."] = 0,
+    port: Annotated[int | None, "Port of the page; by default a free one from 7860 on."] = None,
     browser: Annotated[bool, "Open the page in the browser."] = True,
     upload_mb: Annotated[int, "Most megabytes of a photograph."] = Limits.upload_mb,
     seconds: Annotated[int, "Most seconds of a pair; a longer job is stopped."] = int(
@@ -34,11 +34,12 @@ def run(
     removes what was uploaded.
     """
     folder = None if photos is None else Path(as_folder(photos, "photos"))
-    integer(port, "port", 0, 65535)
+    if port is not None:
+        integer(port, "port", 1, 65535)
     limits = dataclasses.replace(
         Limits(),
         upload_mb=integer(upload_mb, "upload-mb", 1),
         pair_seconds=integer(seconds, "seconds", 1),
     )
     app = App(folder, preset, limits)
-    serve(app, console.print_plain, port=port or None, browser=browser)
+    serve(app, console.print_plain, port=port, browser=browser)
