@@ -17,11 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.report import processor_name
 
+ROOT = Path(__file__).resolve().parents[2]
 PHOTOS = ("examples/photos/street0.jpg", "examples/photos/street3.jpg")
 PIP = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet")
 
@@ -47,7 +47,9 @@ def main() -> None:
         for name, command in steps.items():
             place = clone if clone.exists() else folder
             before, start = _processor(), time.monotonic()
-            done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+            done = subprocess.run(  # noqa: S603
+                command, cwd=place, capture_output=True, text=True, check=False
+            )
             if done.returncode:
                 raise SystemExit(f"{name}: {done.stdout}{done.stderr}")
             seconds = (_processor() - before, time.monotonic() - start)
