@@ -34,14 +34,16 @@ class RunningApp:
     def __init__(self, folder, *arguments, command=("-c", START, "app", "--no-browser"), **more):
         self.folder = folder
         command = [sys.executable, *command, *arguments]
+        elsewhere = folder / "elsewhere"
+        elsewhere.mkdir(exist_ok=True)
         path = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
         self.process = subprocess.Popen(  # noqa: S603
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # Far from the package, whose files Gradio would not serve from there.
-            cwd=folder,
+            # Gradio serves files below this folder: neither the package nor uploads are there.
+            cwd=elsewhere,
             env={**os.environ, "TMPDIR": str(folder), "COLUMNS": "200", "PYTHONPATH": path, **more},
         )
         self.output = ""

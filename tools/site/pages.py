@@ -21,7 +21,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 TOPICS = {
     "Accuracy of a pair": "demo accuracy auto fusion field never_worse unknown_focal wide_indoor",
     "Probabilities": "confidence reliability",
-    "Speed": "speed time_to_solution match_times profile speed_front networks app",
+    "Speed": "first_result speed time_to_solution match_times profile speed_front networks app",
     "Other problems": "homography fundamental absolute_pose registration localization",
     "Many photographs": "reconstruction pair_truth batches",
     "Candidates and features": "association compat features diagnostics",

@@ -108,6 +108,7 @@ class PairTab:
         # Files are taken as they were uploaded: Gradio's images have neither EXIF nor a name.
         found = go.click(self.match, inputs, outputs, preprocess=False, **private)
         found.then(None, js="() => showResult()")
+        found.failure(None, js="() => showBusy(false)")
         found.then(self.others, [session, shown], some, **silent)
         again = gr.on(
             [part.input for part in settings], self.again, [session, shown, *settings], outputs,

@@ -121,6 +121,7 @@ addEventListener("resize", draw);
 // A frame of the app gets the height of the page, so that the page must not depend on it.
 if (window.parent !== window) {
   document.documentElement.style.setProperty("--room", "620px");
+  document.body.classList.add("hosted");
   const tell = () => window.parent.postMessage({ manymatch: Math.ceil(document.body.getBoundingClientRect().height), told: true }, "*");
   new ResizeObserver(tell).observe(document.body);
 }
