@@ -255,7 +255,9 @@ def test_every_page_is_in_the_navigation():
 
 def test_reference_has_every_public_name():
     text = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
-    described = set(re.findall(r"^\.\. (?:auto\w+|py:data):: manymatch\.(\S+)$", text, re.MULTILINE))
+    described = set(
+        re.findall(r"^\.\. (?:auto\w+|py:data):: manymatch\.(\S+)$", text, re.MULTILINE)
+    )
     modules = {"features", "io", "viz"}
     names = set(manymatch.__all__) - modules - {"compat", "__version__"}
     for module in modules:
