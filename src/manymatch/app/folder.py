@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from manymatch.app.session import Session
 
 _COURTYARD = Path(__file__).parents[1] / "demo_photos" / "courtyard" / "images"
-_NO_PHOTOS = "Please choose photographs first."
 # Pixels of the longer edge of a thumbnail, and its bytes; seconds between two looks at a job.
 _THUMBNAIL_PX, _THUMBNAIL_BYTES, _TICK = 96, 6_000, 0.4
 # A click on a pair of the matrix.
@@ -86,19 +85,14 @@ class FolderTab:
 
     def batch(self, session: Session, preset: str) -> Iterator[str]:
         """Match all pairs; yield the matrix as it fills."""
-        if not session.photos:
-            yield matrix([], {}, _NO_PHOTOS)
-            return
         photos = session.photos
         for said, _ in self._running(session, "batch", preset):
-            yield matrix(photos, finished_pairs(_out(session, "batch", preset)), said)
+            rows = finished_pairs(_out(session, "batch", preset)) if photos else {}
+            yield matrix(photos, rows, said)
 
     def model(self, session: Session, preset: str) -> Iterator[tuple[Any, ...]]:
         """Reconstruct the scene; yield a sentence, the page and an archive."""
         hidden, empty = self._gr.update(visible=False), {"html": ""}
-        if not session.photos:
-            yield matrix([], {}, _NO_PHOTOS), empty, hidden
-            return
         for said, found in self._running(session, "reconstruct", preset):
             if found and found["page"]:
                 shown = {"title": "The model", "key": "", "page": found["page"], "photos": None}
@@ -109,10 +103,13 @@ class FolderTab:
 
     def _running(self, session: Session, job: str, preset: str) -> Iterator[tuple[str, Any]]:
         """Run a long job; yield how far it is, and at the end its result."""
+        if not session.photos:
+            yield "Please choose photographs first.", None
+            return
         steps: list[Any] = []
         session.stop.wanted = True
         session.stop = Stop()
-        done = self._app.in_background(
+        done = self._app.pool.submit(
             self._app.slow.run, job, session.photos[0].parent, _out(session, job, preset),
             session.folder / "features", preset, seconds=self._app.limits.folder_seconds,
             progress=steps.append, stop=session.stop,

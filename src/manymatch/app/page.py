@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,7 @@ class App:
         # Pairs do not wait for folders.
         self.quick, self.slow = Worker(), Worker()
         self.quick.start()
-        self._pool = ThreadPoolExecutor(_THREADS)
-
-    def in_background(self, run: Callable[..., Any], *arguments: Any, **more: Any) -> Future[Any]:
-        """Call a function in a thread of its own."""
-        return self._pool.submit(run, *arguments, **more)
+        self.pool = ThreadPoolExecutor(_THREADS)
 
     def pair_job(self, job: str, *arguments: Any, **more: Any) -> Any:
         """Do a job about two photographs."""
@@ -60,7 +56,7 @@ class App:
 
     def close(self) -> None:
         """End the workers and remove all files."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.pool.shutdown(wait=False, cancel_futures=True)
         self.quick.close()
         self.slow.close()
         shutil.rmtree(self.root, ignore_errors=True)
@@ -101,7 +97,7 @@ def launch(
     gr = require("gradio", "the app", "app")
     page = build(app)
     # Networks are loaded while the user looks at the page.
-    app.in_background(app.pair_job, "warm", app.presets[:1])
+    app.pool.submit(app.pair_job, "warm", app.presets[:1])
     _, address, _ = page.launch(
         server_name=host,
         server_port=port,

@@ -253,7 +253,7 @@ class PairTab:
             errors.append(self._solve(session, preset))
             yield self._cards(session, shown, " ".join(filter(None, errors)))
         for request in list(requests.values())[:1]:
-            self._app.in_background(self._prepare, session, request)
+            self._app.pool.submit(self._prepare, session, request)
 
     def _prepare(self, session: Session, request: PairRequest) -> None:
         """Find candidates for every other K, so that the slider does not wait for them."""
