@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 import numpy as np
@@ -83,7 +82,6 @@ def test_images_of_an_iterator_are_let_go():
         nonlocal most
         rng = np.random.default_rng(0)
         for _ in range(3 * retrieval.TRAINING_IMAGES):
-            gc.collect()
             most = max(most, len(alive))
             image = features(unit_rows(rng.normal(size=(20, 4)).astype(np.float32)))
             alive.add(image)
