@@ -101,32 +101,6 @@ def test_homography(arguments):
     assert np.mean(result[1] == reference[1]) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs"),
-    [
-        ((), {}),
-        ((None, original.RANSAC, 2.0, 3000, 0.999, 10), {}),
-        ((), {"method": original.LMEDS}),
-        ((params(threshold=2.0),), {}),
-    ],
-)
-def test_affine_map(args, kwargs):
-    points = matched_points.affine_points()
-    result = ours.estimateAffine2D(*points, *args, **kwargs)
-    reference = original.estimateAffine2D(*points, *args, **kwargs)
-    check(result, reference, 80)
-    assert np.mean(result[1] == reference[1]) > 0.9
-    first, second, edges, _ = with_candidates(*points)
-    listed = ours.estimateAffine2D(first, second, *args, **kwargs)
-    given = ours.estimateAffine2D(*points, *args, **kwargs, edges=edges)
-    assert listed[1].shape == given[1].shape == (len(edges), 1)
-    for A, _ in (result, reference, listed, given):
-        assert matched_points.affine_error_px(A) < 0.5
-    assert ours.estimateAffine2D(points[0][:2], points[1][:2])[0] is None
-    with pytest.raises(ValueError, match=r"the arguments must be from_, to, .* got no to"):
-        ours.estimateAffine2D(points[0])
-
-
 def test_fits_to_all_points_are_the_originals():
     plane, data = matched(40, 40, plane=True), matched(40, 40)
     result, reference = (m.findHomography(plane.points0, plane.points1) for m in (ours, original))
@@ -250,7 +224,7 @@ def test_nothing_found():
 def test_other_names_are_the_originals(monkeypatch):
     functions = {
         *("findEssentialMat", "findFundamentalMat", "findHomography", "recoverPose"),
-        *("estimateAffine2D", "solvePnPRansac"),
+        "solvePnPRansac",
     }
     assert matched_points.only_these_are_ours(ours, original) == functions
     with pytest.raises(AttributeError, match="imreed"):

@@ -50,14 +50,6 @@ def test_relative_pose_of_pixels_and_of_rays():
     arguments = CAMERA, data.points0, CAMERA, data.points1, OPTIONS
     result = ours.estimate_relative_pose(*arguments)
     check(result, original.estimate_relative_pose(*arguments), len(data.points0))
-    rays = [np.c_[p, np.ones(len(p))] @ np.linalg.inv(K).T for p in (data.points0, data.points1)]
-    options = original.RANSACOptions(max_error=2.0 / 795, random_seed=1)
-    by_rays = ours.estimate_relative_pose(*rays, options)
-    check(by_rays, original.estimate_relative_pose(*rays, options), len(data.points0))
-    named = ours.estimate_relative_pose(cam_rays1=rays[0], cam_rays2=rays[1], options=options)
-    for other in (by_rays, named):
-        pose, expected = (r["cam2_from_cam1"].rotation.matrix() for r in (other, result))
-        assert turn_deg(pose, expected) < 0.01
 
 
 def test_homography_matrix():
@@ -69,49 +61,6 @@ def test_homography_matrix():
     assert matched_points.map_difference_px(result["H"], reference["H"], data.points0) < 0.5
 
 
-@pytest.mark.parametrize("plane", [False, True])
-@pytest.mark.parametrize("compute", [False, True])
-def test_two_view_geometry(plane, compute):
-    data = matched(plane=plane)
-    matches = np.repeat(np.arange(120, dtype=np.uint32)[:, None], 2, axis=1)
-    options = original.TwoViewGeometryOptions(compute_relative_pose=compute)
-    options.ransac.random_seed = 1
-    arguments = CAMERA, data.points0, CAMERA, data.points1, matches, options
-    geometry = ours.estimate_calibrated_two_view_geometry(*arguments)
-    reference = original.estimate_calibrated_two_view_geometry(*arguments)
-    assert type(geometry) is type(reference)
-    assert geometry.config == reference.config
-    if not plane:
-        assert alike(geometry.E, reference.E, 0.02)
-    assert matched_points.epipolar_distance(geometry.F, data) < 0.3
-    assert geometry.inlier_matches.dtype == reference.inlier_matches.dtype
-    found, expected = ({tuple(m) for m in g.inlier_matches.tolist()} for g in (geometry, reference))
-    assert len(found ^ expected) < 12
-    assert (geometry.cam2_from_cam1 is None) == (reference.cam2_from_cam1 is None)
-    if compute:
-        assert turn_deg(geometry.cam2_from_cam1.rotation.matrix(), data.R) < 1.0
-        assert geometry.tri_angle == pytest.approx(reference.tri_angle, rel=0.1)
-    *_, edges, _ = with_candidates(data.points0, data.points1)
-    several = ours.estimate_calibrated_two_view_geometry(*arguments[:4], edges, {"ransac": {}})
-    assert len(np.unique(several.inlier_matches[:, 0])) == len(several.inlier_matches) > 80
-
-
-def test_two_view_geometry_of_too_few_matches():
-    data = matched()
-    matches = np.repeat(np.arange(12, dtype=np.uint32)[:, None], 2, axis=1)
-    arguments = CAMERA, data.points0, CAMERA, data.points1, matches
-    options = original.TwoViewGeometryOptions()
-    geometry = ours.estimate_calibrated_two_view_geometry(*arguments, options)
-    reference = original.estimate_calibrated_two_view_geometry(*arguments, options)
-    assert geometry.config == reference.config
-    assert geometry.E is reference.E is None
-    assert geometry.inlier_matches.shape == reference.inlier_matches.shape
-    with pytest.raises(
-        ValueError, match=r"options must have the keys min_num_inliers, .*got .min_inliers."
-    ):
-        ours.estimate_calibrated_two_view_geometry(*arguments, {"min_inliers": 3})
-
-
 def test_fundamental_matrix():
     data = matched()
     arguments = data.points0, data.points1, OPTIONS
@@ -121,16 +70,6 @@ def test_fundamental_matrix():
     plain = ours.estimate_fundamental_matrix(*arguments, use_sampson_refinement=False)
     for found in (result, reference, plain):
         assert matched_points.epipolar_distance(found["F"], data) < 0.2
-
-
-def test_affine_map():
-    points = matched_points.affine_points()
-    result = ours.estimate_affine2d_robust(*points, OPTIONS)
-    reference = original.estimate_affine2d_robust(*points, OPTIONS)
-    check(result, reference, 80)
-    for found in (result, reference):
-        assert matched_points.affine_error_px(found["tgt_from_src"]) < 0.5
-    assert ours.estimate_affine2d_robust(points[0][:2], points[1][:2]) is None
 
 
 def test_absolute_pose():
@@ -228,8 +167,7 @@ def test_nothing_found():
 def test_other_names_are_the_originals(monkeypatch):
     functions = {
         *("absolute_pose", "and_refine_absolute_pose", "relative_pose", "essential_matrix"),
-        *("fundamental_matrix", "homography_matrix", "affine2d_robust", "rigid3d_robust"),
-        *("sim3d_robust", "calibrated_two_view_geometry"),
+        *("fundamental_matrix", "homography_matrix", "rigid3d_robust", "sim3d_robust"),
     }
     assert matched_points.only_these_are_ours(ours, original) == {
         f"estimate_{name}" for name in functions
@@ -263,17 +201,3 @@ def test_bad_input_is_one_sentence(change, message):
     with pytest.raises(ValueError, match=message) as error:
         ours.estimate_essential_matrix(**arguments)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "the arguments must be camera1, points2D1, camera2, points2D2, options, got no"),
-        ((np.ones((4, 3)),), "the arguments must be cam_rays1, .*, got no cam_rays2"),
-        ((-np.ones((4, 3)), np.ones((4, 3))), "cam_rays1 must hold rays in front of the camera"),
-        ((np.ones((4, 3)), np.ones((4, 2))), "cam_rays2 must be an .N, 3. array"),
-    ],
-)
-def test_bad_forms_are_one_sentence(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ours.estimate_relative_pose(*arguments)

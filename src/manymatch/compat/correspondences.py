@@ -50,9 +50,7 @@ class Correspondences(NamedTuple):
         return Solved(estimate, np.asarray(estimate.inliers[self.edge_of_row]))
 
 
-def switch(
-    parameters: str, further: str = "edges=None rank=None"
-) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
+def switch(parameters: str) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
     """Give a function of a namespace of arguments the original's signature, and edges and rank.
 
     `parameters` are the names in their order, optional ones as ``name=default``; those after ``*``
@@ -61,7 +59,7 @@ def switch(
     kinds = inspect.Parameter
     kind: Any = kinds.POSITIONAL_OR_KEYWORD
     made: list[inspect.Parameter] = []
-    for text in (*parameters.split(), "*", *further.split()):
+    for text in (*parameters.split(), "*", "edges=None", "rank=None"):
         name, equals, value = text.partition("=")
         default = ast.literal_eval(value) if equals else kinds.empty
         if text.startswith("*"):
@@ -81,8 +79,7 @@ def switch(
             return function(types.SimpleNamespace(**given.arguments))
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        if "edges" in further:
-            call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_CANDIDATES}"
+        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_CANDIDATES}"
         return call
 
     return decorate

@@ -5,7 +5,6 @@ Arguments, shapes and types are those of OpenCV. What differs is listed in docs/
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,6 @@ _RECOVER = (
     "threshold mask"
 )
 _FUNDAMENTAL = "method ransacReprojThreshold confidence maxIters mask"
-_AFFINE = "from_ to inliers method ransacReprojThreshold maxIters confidence refineIters"
 _PNP = "rvec tvec useExtrinsicGuess iterationsCount reprojectionError confidence inliers flags"
 # Flags of OpenCV that are not "auto" here: a threshold by the noise, and fits to all points.
 _LMEDS = 4
@@ -148,28 +146,6 @@ def findHomography(given: Any) -> tuple[FloatArray | None, Mask]:  # noqa: N802
     solved = rows.solve(estimate_homography, options=_options(vars(given)))
     found = solved.estimate.homography
     return None if found is None else np.array(found), _column(solved)
-
-
-@switch("*args")
-def estimateAffine2D(given: Any) -> tuple[FloatArray | None, Mask]:  # noqa: N802
-    """Estimate an affine map of the plane as both forms of ``cv2.estimateAffine2D`` do.
-
-    The forms are ``(from, to, inliers, method, ransacReprojThreshold, maxIters, confidence,
-    refineIters)`` and ``(pts1, pts2, params, inliers)``. Arguments are those of `findHomography`;
-    the map is always refined. Returns ``(A, inliers)`` with A (2, 3), None where
-    there is none.
-    """
-    usac = _has_params(given.args, given.kwargs)
-    form = "pts1 pts2 params inliers" if usac else _AFFINE
-    settings = bound(form, given.args, given.kwargs, needed=2)
-    first, second = form.split()[:2]
-    names = (first, second)
-    rows = correspondences(settings[first], settings[second], given.edges, given.rank, names)
-    options = _options({"ransacReprojThreshold": 3.0, "confidence": 0.99, **settings})
-    function = functools.partial(estimate_homography, model="affine")
-    solved = rows.solve(function, options=options)
-    found = solved.estimate.homography
-    return None if found is None else np.array(found[:2]), _column(solved)
 
 
 @switch("points1 points2 *args")
