@@ -22,13 +22,6 @@ def check(result, reference, rows):
     assert set(np.unique(result[1])) <= {0, 1}
 
 
-def params(**values):
-    given = original.UsacParams()
-    for name, value in values.items():
-        setattr(given, name, value)
-    return given
-
-
 FORMS = {
     "matrix": ((K, original.RANSAC, 0.999, 1.0), {}),
     "matrix, magsac": ((K, original.USAC_MAGSAC, 0.999, 1.0, 2000), {}),
@@ -38,7 +31,6 @@ FORMS = {
     "focal by name": ((), {"focal": 795.0, "pp": (320, 240)}),
     "two matrices": ((K, None, K, None), {"method": original.USAC_MAGSAC, "threshold": 1.0}),
     "two matrices and lenses": ((K, np.zeros(5), K, np.zeros(8), original.RANSAC, 0.99, 1.0), {}),
-    "parameters": ((K, K, None, None, params(threshold=1.0)), {}),
 }
 
 
@@ -88,7 +80,6 @@ def test_distortion_is_removed():
         (original.USAC_MAGSAC, 3.0, None, 5000, 0.999),
         (original.RHO, 3.0),
         (original.LMEDS,),
-        (params(threshold=3.0, maxIterations=2000, randomGeneratorState=5),),
     ],
 )
 def test_homography(arguments):
@@ -127,7 +118,6 @@ def test_fits_to_all_points_are_the_originals():
         ((original.FM_RANSAC, 2.0, 0.999, None), {}),
         ((), {"method": original.FM_LMEDS}),
         ((), {"method": 8, "ransacReprojThreshold": 2.0, "confidence": 0.99, "maxIters": 900}),
-        ((params(threshold=2.0),), {}),
     ],
 )
 def test_fundamental_matrix(args, kwargs):
@@ -147,7 +137,6 @@ PNP = {
     "plain": ((), {}),
     "settings": ((None, None, False, 500, 3.0, 0.999), {}),
     "by name": ((), {"reprojectionError": 3.0, "flags": original.SOLVEPNP_EPNP}),
-    "parameters": ((), {"params": params(threshold=3.0)}),
 }
 
 
@@ -244,13 +233,12 @@ BAD = [
     ({"prob": 1.5}, "^prob must be"),
     ({"maxIters": 0}, "^maxIters must be"),
     ({"focal": 3.0}, "the arguments must be cameraMatrix, .* got focal as well"),
-    ({"method": "RANSAC"}, "method must be one of OpenCV's flags"),
+    ({"method": original.UsacParams()}, "method must be one of OpenCV's flags"),
     ({"edges": [[0, 500]]}, "edges must hold indices"),
 ]
 BAD_FORMS = [
     ((K, np.zeros(3), K, None), "distCoeffs must be 4, 5, 8, 12 or 14 numbers"),
     ((K, np.ones(12), K, None), "distCoeffs must be .* after the eighth are zero"),
-    ((K, K, None, None, params(threshold=-1.0)), "^params.threshold must be"),
     ((-1.0,), "focal must be"),
     ((800.0, (1, 2, 3)), "pp must be two numbers"),
 ]
@@ -262,7 +250,6 @@ BAD_PNP = [
     ({"reprojectionError": -1.0}, r"^reprojectionError must be"),
     ({"edges": 3}, "edges must be an .E, 2. array of indices or None"),
     ({"edges": [[0, 500]]}, "edges must hold indices"),
-    ({"thresh": 3}, "the arguments must be rvec, .* got thresh as well"),
 ]
 
 

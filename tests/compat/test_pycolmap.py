@@ -9,7 +9,7 @@ import pytest
 import manymatch
 from manymatch.compat import pycolmap as ours
 from tests.support import matched_points
-from tests.support.matched_points import K, alike, direction_deg, matched, turn_deg, with_candidates
+from tests.support.matched_points import K, alike, direction_deg, matched, turn_deg
 
 CAMERA = original.Camera(model="PINHOLE", width=640, height=480, params=[800, 790, 320, 240])
 OPTIONS = original.RANSACOptions(max_error=2.0, random_seed=1)
@@ -113,31 +113,6 @@ def test_unknown_focal_length_is_set_in_the_camera():
     assert turn_deg(result["cam_from_world"].rotation.matrix(), data.R) < 0.5
 
 
-@pytest.mark.parametrize("name", ["estimate_rigid3d_robust", "estimate_sim3d_robust"])
-def test_clouds(name):
-    data = matched()
-    scale = 2.5 if "sim3d" in name else 1.0
-    target = scale * data.world @ data.R.T + data.t
-    target += np.random.default_rng(0).normal(0, 0.01, target.shape)
-    target[data.right :] = np.random.default_rng(1).uniform(-5, 20, (len(target) - data.right, 3))
-    options = original.RANSACOptions(max_error=0.05, random_seed=1)
-    result = getattr(ours, name)(data.world, target, options)
-    reference = getattr(original, name)(data.world, target, options)
-    check(result, reference, len(target))
-    found, expected = result["tgt_from_src"], reference["tgt_from_src"]
-    assert np.abs(found.matrix() - expected.matrix()).max() < 0.02
-    assert turn_deg(found.rotation.matrix(), data.R) < 0.2
-    if scale != 1.0:
-        assert found.scale == pytest.approx(scale, rel=1e-2)
-    src, tgt, edges, own = with_candidates(data.world, target)
-    listed = getattr(ours, name)(src, tgt, options)
-    given = getattr(ours, name)(data.world, target, options, edges=edges)
-    for other in (listed, given):
-        assert np.abs(other["tgt_from_src"].matrix() - expected.matrix()).max() < 0.02
-        assert np.mean(other["inlier_mask"] == (own & data.mask[edges[:, 0]])) > 0.98
-    assert getattr(ours, name)(data.world[:2], target[:2], options) is None
-
-
 def test_options_are_those_of_pycolmap():
     trials = {"min_num_trials": 2000, "max_num_trials": 4000, "dyn_num_trials_multiplier": 2.0}
     options = original.RANSACOptions(max_error=3.0, confidence=0.999, random_seed=7, **trials)
@@ -167,7 +142,7 @@ def test_nothing_found():
 def test_other_names_are_the_originals(monkeypatch):
     functions = {
         *("absolute_pose", "and_refine_absolute_pose", "relative_pose", "essential_matrix"),
-        *("fundamental_matrix", "homography_matrix", "rigid3d_robust", "sim3d_robust"),
+        *("fundamental_matrix", "homography_matrix"),
     }
     assert matched_points.only_these_are_ours(ours, original) == {
         f"estimate_{name}" for name in functions

@@ -29,7 +29,6 @@ from manymatch.estimate.confidence import assess
 from manymatch.estimate.fundamental import estimate_fundamental
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate_relative_pose
-from manymatch.estimate.rigid import estimate_rigid_transform, estimate_similarity
 
 if TYPE_CHECKING:
     from manymatch.options import Options
@@ -155,36 +154,6 @@ def _absolute_pose(given: Any) -> Info | None:
     if unknown and estimate.camera0 is not None and hasattr(given.camera, "params"):
         given.camera.params = list(estimate.camera0.params)
     return _result(solved, cam_from_world=_rigid3d(estimate.pose))
-
-
-@switch("src tgt estimation_options=None")
-def estimate_rigid3d_robust(given: Any) -> Info | None:
-    """Estimate a rigid transform as ``pycolmap.estimate_rigid3d_robust`` does.
-
-    Arguments are those of `estimate_essential_matrix` with points (N, 3) and without cameras;
-    max_error is in their unit. The dict has tgt_from_src (pycolmap.Rigid3d), num_inliers and
-    inlier_mask.
-    """
-    return _clouds(given, estimate_rigid_transform, "Rigid3d")
-
-
-@switch("src tgt estimation_options=None")
-def estimate_sim3d_robust(given: Any) -> Info | None:
-    """Estimate a similarity as ``pycolmap.estimate_sim3d_robust`` does.
-
-    As `estimate_rigid3d_robust`, with a pycolmap.Sim3d.
-    """
-    return _clouds(given, estimate_similarity, "Sim3d")
-
-
-def _clouds(given: Any, function: Any, kind: str) -> Info | None:
-    rows, options = rows_of(given, ("src", "tgt"), (3, 3)), _options(given)
-    solved = rows.solve(function, options.threshold_px, options=options)
-    transform = solved.estimate.transform
-    if transform is None:
-        return None
-    package = require("pycolmap", "a transform in pycolmap's form", "colmap")
-    return _result(solved, tgt_from_src=getattr(package, kind)(transform[:3]))
 
 
 def _relative_pose(given: Any, name: str) -> Solved:

@@ -12,7 +12,7 @@ import functools
 import os
 import re
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
@@ -43,9 +43,9 @@ NUM_PARAMS = dict(
 )
 _MODEL_NAMES = tuple(NUM_PARAMS)
 
-# Layouts of binary files; an observation is x, y and the number of its point, or -1, a point its
-# number, place, colour, error and the length of its track.
-_COUNT, _CAMERA, _IMAGE, _POINT, _TRACK_BYTES = "<Q", "<IiQQ", "<I7dI", "<q3d3BdQ", 8
+# Layouts of binary files; an observation is x, y and the number of its point, or -1; of a point
+# its number, its place and the length of its track are read.
+_COUNT, _CAMERA, _IMAGE, _POINT, _TRACK_BYTES = "<Q", "<IiQQ", "<I7dI", "<q3d11xQ", 8
 _OBSERVATION = np.dtype([("pixel", "<f8", 2), ("point", "<i8")])
 # Longer than any path that an operating system takes.
 _LONGEST_NAME = 4096
@@ -113,6 +113,9 @@ def read_points(path: PathLike) -> tuple[IndexArray, FloatArray]:
     """
     points = _records(_model_file(path, "points3D"), "points3D")
     places = np.array(list(points.values()), np.float64).reshape(-1, 3)
+    if (bad := ~np.isfinite(places).all(axis=1)).any():
+        number = list(points)[int(np.argmax(bad))]
+        raise files.unreadable(path, _WANTS["points3D"], f"point {number} is not finite")
     return np.array(list(points), np.int64), places
 
 
@@ -140,9 +143,10 @@ def find_camera(path: PathLike, image_name: PathLike | None) -> FoundCamera:
 
 def is_cameras_text(path: Path) -> bool:
     """Tell COLMAP's ``cameras.txt`` from other text: a number, then the name of a model."""
-    with contextlib.suppress(OSError, ValueError), files.open_regular(path) as file:
-        words = next(_content(_lines(file)), (0, ""))[1].split(maxsplit=4)
-        return len(words) > 4 and words[0].isdecimal() and words[1][:1].isalpha()
+    wrong = (OSError, ValueError, StopIteration)
+    with contextlib.suppress(*wrong), files.open_regular(path) as file:
+        _, words = next(_words(_lines(file), (int, str, str, str, str), _CAMERA_LINE))
+        return bool(words[1][:1].isalpha())
     return False
 
 
@@ -270,34 +274,34 @@ def _counted(file: BinaryIO, kind: str) -> Iterator[str]:
     """Go through the records of a binary file, naming each; its last one must end the file."""
     (count,) = _take(file, _COUNT, f"the number of {kind}s")
     for number in range(1, count + 1):
-        yield f"{kind} number {number}"
+        yield f"the record of {kind} number {number}"
     if file.tell() != files.file_size(file):
         raise ValueError("it does not end with its last record")
 
 
 def _cameras_binary(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
     for what in _counted(file, "camera"):
-        camera_id, model_id, width, height = _take(file, _CAMERA, f"the record of {what}")
+        camera_id, model_id, width, height = _take(file, _CAMERA, what)
         if not 0 <= model_id < len(_MODEL_NAMES):
             raise ValueError(f"camera {camera_id} has the unknown model number {model_id}")
         model = _MODEL_NAMES[model_id]
-        params = _take(file, f"<{NUM_PARAMS[model]}d", f"the record of {what}")
+        params = _take(file, f"<{NUM_PARAMS[model]}d", what)
         yield camera_id, _camera(model, width, height, params)
 
 
 def _images_binary(file: BinaryIO, *, observed: bool = False) -> Iterator[tuple[str, ColmapImage]]:
     for what in _counted(file, "image"):
-        _, *pose, camera_id = _take(file, _IMAGE, f"the record of {what}")
+        _, *pose, camera_id = _take(file, _IMAGE, what)
         start = file.tell()
         name, closed, _ = file.read(_LONGEST_NAME).partition(b"\0")
         if not closed:
-            raise ValueError(f"the name of {what} does not end")
+            raise ValueError(f"the name in {what} does not end")
         file.seek(start + len(name) + 1)
-        (points,) = _take(file, _COUNT, f"the record of {what}")
+        (points,) = _take(file, _COUNT, what)
         size, seen = points * _OBSERVATION.itemsize, None
         if observed:
             if size > files.file_size(file) - file.tell():
-                raise ValueError(f"it ends within the points of {what}")
+                raise ValueError(f"it ends within {what}")
             rows = np.frombuffer(file.read(size), _OBSERVATION)
             seen = rows["pixel"], rows["point"]
         else:
@@ -305,60 +309,55 @@ def _images_binary(file: BinaryIO, *, observed: bool = False) -> Iterator[tuple[
         yield _image(name.decode("utf-8", "surrogateescape"), camera_id, pose, seen)
 
 
-def _points_binary(file: BinaryIO) -> Iterator[tuple[int, tuple[float, ...]]]:
+def _points_binary(file: BinaryIO) -> Iterator[tuple[int, list[float]]]:
     for what in _counted(file, "point"):
-        number, *rest = _take(file, _POINT, f"the record of {what}")
-        file.seek(rest[-1] * _TRACK_BYTES, os.SEEK_CUR)
-        yield number, _place(number, rest[:3])
-
-
-def _place(number: int, place: Sequence[float]) -> tuple[float, ...]:
-    if not np.isfinite(place).all():
-        raise ValueError(f"point {number} is not finite")
-    return tuple(place)
+        number, *place, track = _take(file, _POINT, what)
+        file.seek(track * _TRACK_BYTES, os.SEEK_CUR)
+        yield number, place
 
 
 def _cameras_text(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in _content(_lines(file)):
-        words = line.split(maxsplit=4 + max(NUM_PARAMS.values()))
-        try:
-            camera_id, width, height = int(words[0]), int(words[2]), int(words[3])
-            params = tuple(map(float, words[4:]))
-        except (ValueError, IndexError):
-            raise ValueError(f"line {number} is not {_CAMERA_LINE}") from None
+    kinds = (int, str, int, int, _floats)
+    for number, words in _words(_lines(file), kinds, _CAMERA_LINE):
+        camera_id, model, width, height, params = words
         if min(camera_id, width, height) < 0:
             raise ValueError(f"line {number} has a negative id or size")
-        yield camera_id, _camera(words[1], width, height, params)
-
-
-def _points_text(file: BinaryIO) -> Iterator[tuple[int, tuple[float, ...]]]:
-    for line_number, line in _content(_lines(file)):
-        words = line.split(maxsplit=4)
-        try:
-            number, place = int(words[0]), [float(words[k]) for k in (1, 2, 3)]
-        except (ValueError, IndexError):
-            raise ValueError(f"line {line_number} is not {_POINT_LINE}") from None
-        yield number, _place(number, place)
+        yield camera_id, _camera(model, width, height, params)
 
 
 def _images_text(file: BinaryIO, *, observed: bool = False) -> Iterator[tuple[str, ColmapImage]]:
-    lines = _lines(file)
-    for number, line in _content(lines):
-        # A name may have spaces, so it is all that is left of the line.
-        words = line.split(maxsplit=9)
-        try:
-            pose, camera_id, name = tuple(map(float, words[1:8])), int(words[8]), words[9]
-        except (ValueError, IndexError):
-            raise ValueError(f"line {number} is not {_IMAGE_LINE}") from None
+    lines, kinds = _lines(file), (int, *[float] * 7, int, str)  # a name may have spaces
+    for number, (_, *pose, camera_id, name) in _words(lines, kinds, _IMAGE_LINE):
         # The next line has the observed points; it is empty for an image without any.
         below, points = next(lines, (number + 1, ""))
         if sum(1 for _ in re.finditer(r"\S+", points)) % 3:
             raise ValueError(f"line {below} is not a list of POINTS2D[] as (X, Y, POINT3D_ID)")
-        rows = None
-        if observed:
-            numbers = np.array(points.split(), np.float64).reshape(-1, 3)
-            rows = numbers[:, :2], numbers[:, 2]
-        yield _image(name, camera_id, pose, rows)
+        seen = np.array(points.split(), np.float64).reshape(-1, 3) if observed else None
+        yield _image(name, camera_id, pose, None if seen is None else (seen[:, :2], seen[:, 2]))
+
+
+def _points_text(file: BinaryIO) -> Iterator[tuple[int, list[float]]]:
+    for _, (number, *place, _) in _words(_lines(file), (int, *[float] * 3, str), _POINT_LINE):
+        yield number, place
+
+
+def _floats(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split()))
+
+
+def _words(
+    lines: Iterator[tuple[int, str]], kinds: Sequence[Callable[[str], Any]], want: str
+) -> Iterator[tuple[int, list[Any]]]:
+    """Read lines of words of some kinds, the last of which is all that is left of the line."""
+    for number, line in lines:
+        if not line or line.startswith("#"):
+            continue
+        words = line.split(maxsplit=len(kinds) - 1)
+        try:
+            values = [kind(word) for kind, word in zip(kinds, words, strict=True)]
+        except ValueError:
+            raise ValueError(f"line {number} is not {want}") from None
+        yield number, values
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -367,11 +366,6 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
         if "\0" in line:
             raise ValueError(f"line {number} is not text")
         yield number, line.strip()
-
-
-def _content(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Skip empty lines and comments."""
-    return ((number, line) for number, line in lines if line and not line.startswith("#"))
 
 
 _READERS: dict[tuple[str, str], Any] = {
