@@ -169,7 +169,7 @@ def test_a_database_that_is_not_complete_gets_no_name(tmp_path):
 
     def add():
         with ColmapDatabaseWriter(path) as writer:
-            (temporary,) = tmp_path.glob(".*.tmp")
+            (temporary,) = tmp_path.glob(".*.tmp/*.db")
             reader = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-c", code, str(temporary)],
                 stdin=subprocess.PIPE,

@@ -117,7 +117,7 @@ class ColmapDatabaseWriter(PairWriter):
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         temporary = stack.enter_context(files.whole_file(self._path))
-        stack.enter_context(_closed(temporary, self._path))
+        stack.push(lambda kind, *_: None if kind else self._check_complete(temporary))
         # Not in one transaction: pycolmap ends the process where that cannot be completed.
         with self._writing():
             self._database = self._colmap.Database.open(os.fspath(temporary))
@@ -196,6 +196,13 @@ class ColmapDatabaseWriter(PairWriter):
             self._database.write_matches(id0, id1, matches)
             self._database.write_two_view_geometry(id0, id1, geometry)
 
+    def _check_complete(self, file: Path) -> None:
+        """Check that a closed database is one file, as SQLite does not report its last writes."""
+        for end in _SIDE_FILES:
+            side = file.with_name(file.name + end)
+            if side.exists() and side.stat().st_size:
+                raise OSError(errno.EIO, "the database could not be completed", str(self._path))
+
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Turn what SQLite reports into an error of the file."""
@@ -214,17 +221,3 @@ def require_pycolmap() -> Any:
             f'{pycolmap.__version__}: pip install "manymatch[colmap]"'
         )
     return pycolmap
-
-
-@contextlib.contextmanager
-def _closed(temporary: Path, path: Path) -> Iterator[None]:
-    """Check that a closed database is one complete file; remove SQLite's files beside it."""
-    sides = [temporary.with_name(temporary.name + end) for end in _SIDE_FILES]
-    try:
-        yield
-        if any(side.exists() and side.stat().st_size for side in sides):
-            # SQLite does not report a failed write at the end; it leaves the data in a side file.
-            raise OSError(errno.EIO, "the database could not be completed", str(path))
-    finally:
-        for side in sides:
-            side.unlink(missing_ok=True)

@@ -332,35 +332,45 @@ def remove_abandoned(folder: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _name(error: OSError, temporary: Path, written: Path) -> None:
-    """Have an error name what was to be written: that of a full disk names nothing."""
-    if error.errno is not None:
-        error.filename = str(error.filename or written).replace(str(temporary), str(written))
+@contextlib.contextmanager
+def _unfinished(folder: Path, written: Path) -> Iterator[Path]:
+    """Give a temporary folder in `folder`, as only there a rename is atomic; errors name `written`.
+
+    The error of a full disk names nothing.
+    """
+    remote = is_remote(folder)
+    place = Path(tempfile.mkdtemp(prefix="manymatch-")) if remote else folder / temporary_name()
+    try:
+        place.mkdir(exist_ok=remote)
+        yield place
+    except OSError as error:
+        if error.errno is not None:
+            error.filename = str(error.filename or written).replace(str(place), str(written))
+        raise
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _finish(source: Path, target: Path) -> None:
+    """Give a finished file its name."""
+    if is_remote(target):
+        write_remote(target, source)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)
 
 
 @contextlib.contextmanager
 def whole_file(path: object) -> Iterator[Path]:
     """Give a temporary name to write to; the file becomes `path` when the block ends well."""
     target = as_path(path)
-    if is_remote(target):
-        with tempfile.TemporaryDirectory(prefix="manymatch-") as place:
-            yield (local := Path(place) / "file")
-            write_remote(target, local)
-        return
-    if target.is_dir() or not target.parent.is_dir():
+    if not is_remote(target) and (target.is_dir() or not target.parent.is_dir()):
         raise refusal("path", "a file in an existing folder", str(target))
-    # In the same folder, as only there a rename is atomic.
-    temporary = target.with_name(temporary_name())
-    try:
-        yield temporary
+    with _unfinished(target.parent, target) as place:
+        yield (temporary := place / target.name)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        _name(error, temporary, target)
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+        _finish(temporary, target)
 
 
 @contextlib.contextmanager
@@ -369,14 +379,9 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
 
     Files of `folder` that are named in `replaced` are removed then.
     """
-    if is_remote(folder):
-        place = Path(tempfile.mkdtemp(prefix="manymatch-"))
-    else:
-        make_folder(folder)
-        remove_abandoned(folder)
-        place = folder / temporary_name()
-        place.mkdir()
-    try:
+    make_folder(folder)
+    remove_abandoned(folder)
+    with _unfinished(folder, folder) as place:
         yield place
         for name in replaced:
             (folder / name).unlink(missing_ok=True)
@@ -384,17 +389,7 @@ def whole_files(folder: Path, replaced: Iterable[str] = ()) -> Iterator[Path]:
                 with contextlib.suppress(OSError):  # it has other files
                     (folder / parent).rmdir()
         for source in sorted(path for path in place.rglob("*") if path.is_file()):
-            target = folder / source.relative_to(place).as_posix()
-            if is_remote(target):
-                write_remote(target, source)
-            else:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                source.replace(target)
-    except OSError as error:
-        _name(error, place, folder)
-        raise
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+            _finish(source, folder / source.relative_to(place).as_posix())
 
 
 def make_folder(folder: Path) -> None:
