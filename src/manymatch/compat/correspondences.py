@@ -176,19 +176,15 @@ def make_options(names: Mapping[str, str], **values: Any) -> Options:
         raise ValueError(f"{names.get(field, field)} {rest}") from error
 
 
-def bound(
-    form: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], needed: int = 0
-) -> dict[str, Any]:
-    """Bind arguments to the names of one form of a function; the first `needed` must be given."""
+def bound(form: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Bind arguments to the names of one form of a function."""
     names = form.split()
     given = dict(zip(names, args, strict=False))
     wrong = [name for name in kwargs if name not in names or name in given]
-    given |= kwargs
-    missing = [name for name in names[:needed] if name not in given]
-    if wrong or missing or len(args) > len(names):
-        got = f"{wrong[0]} as well" if wrong else f"no {missing[0]}" if missing else "more"
+    if wrong or len(args) > len(names):
+        got = f"{wrong[0]} as well" if wrong else "more"
         raise ValueError(f"the arguments must be {', '.join(names)}, got {got}")
-    return given
+    return {**given, **kwargs}
 
 
 def given_camera(value: object, name: str) -> Camera:

@@ -42,10 +42,6 @@ _FORMS = {
         "cameraMatrix1 distCoeffs1 cameraMatrix2 distCoeffs2 method prob threshold mask"
     ),
 }
-_RECOVER = (
-    "points1 points2 cameraMatrix1 distCoeffs1 cameraMatrix2 distCoeffs2 E R t method prob "
-    "threshold mask"
-)
 _FUNDAMENTAL = "method ransacReprojThreshold confidence maxIters mask"
 # Flags of OpenCV that are not "auto" here: a threshold by the noise, and fits to all points.
 _LMEDS = 4
@@ -93,35 +89,6 @@ def findEssentialMat(given: Any) -> tuple[FloatArray | None, Mask | None]:  # no
     if pose is None:
         return None, mask if len(mask) >= 5 else None
     return pose.essential() / np.sqrt(2.0), mask
-
-
-@switch("*args")
-def recoverPose(given: Any) -> tuple[Any, ...]:  # noqa: N802
-    """Return a pose as all forms of ``cv2.recoverPose`` do.
-
-    The form without an essential matrix, ``(points1, points2, cameraMatrix1, distCoeffs1,
-    cameraMatrix2, distCoeffs2, E, R, t, method, prob, threshold, mask)``, estimates it like
-    `findEssentialMat` and returns ``(number of inliers, E, R, t, mask)``. The others are OpenCV's,
-    which decompose a given matrix; with `edges`, the points are keypoints for them too.
-    """
-    args, kwargs, edges, rank = given.args, given.kwargs, given.edges, given.rank
-    if "cameraMatrix1" in kwargs or len(args) >= 6 or np.shape(args[0] if args else 0) != (3, 3):
-        settings = bound(_RECOVER, args, kwargs, needed=6)
-        rows = correspondences(settings["points1"], settings["points2"], edges, rank, _POINTS)
-        cameras = _two_cameras(settings)
-        solved = rows.solve(estimate_relative_pose, *cameras, options=_options(settings))
-        mask, pose = _column(solved), solved.estimate.pose
-        if pose is None:
-            return 0, None, None, None, mask
-        E = pose.essential() / np.sqrt(2.0)
-        return int(mask.sum()), E, np.array(pose.R), np.array(pose.t)[:, None], mask
-    if edges is not None and len(args) >= 3:
-        rows = correspondences(args[1], args[2], edges, rank, _POINTS)
-        ends = rows.graph.edges[rows.edge_of_row]
-        chosen = rows.graph.points0[ends[:, 0]], rows.graph.points1[ends[:, 1]]
-        args = (args[0], *chosen, *args[3:])
-    package = require("cv2", "the decomposition of an essential matrix", "images")
-    return tuple(package.recoverPose(*args, **kwargs))
 
 
 @switch(
