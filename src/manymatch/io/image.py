@@ -64,29 +64,23 @@ def require_pillow() -> Any:
     return require("PIL.Image", "reading image files", "images")
 
 
-class _ReadError(ValueError):
-    """Why an image is refused, worded for the user."""
-
-
 @contextlib.contextmanager
-def _decoding(name: str, want: str, given: str) -> Iterator[None]:
+def _decoding(name: str, want: str, given: str, image: Any = None) -> Iterator[Any]:
     """Turn errors of Pillow into "<name> must be <want>, got <given> (<reason>)"."""
     pillow = require_pillow()
     try:
         # Damaged metadata make Pillow warn about things that do not concern the pixels.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            yield
+            yield image
     except (*_PILLOW_ERRORS, pillow.DecompressionBombError) as error:
-        reason = f"it cannot be decoded: {files.brief(error)}"
-        if isinstance(error, _ReadError):
-            reason = str(error)
-        elif isinstance(error, pillow.DecompressionBombError):
-            reason = _too_large(files.limit("pixels"))
+        reason = files.brief(error)
+        if isinstance(error, pillow.DecompressionBombError):
+            reason = f"it has more than {files.limit('pixels'):,} pixels, see MANYMATCH_MAX_PIXELS"
         elif isinstance(error, sys.modules["PIL"].UnidentifiedImageError):
             ending = PurePath(given.strip("'\"")).suffix.lower()
             reason = f"it is in no format that Pillow reads{_ADVICE.get(ending, '')}"
-        wrong = files.error_type(error.__cause__)
+        wrong = files.error_type(error)
         raise wrong(f"{name} must be {want}, got {given} ({reason})") from error
 
 
@@ -99,7 +93,7 @@ def _allow_heic(start: bytes) -> None:
             importlib.import_module(package).register_heif_opener()
             return
     if start[8:12] != b"mif1":  # which may be AVIF
-        raise _ReadError(_NEEDS_HEIF)
+        raise ValueError(_NEEDS_HEIF)
 
 
 @contextlib.contextmanager
@@ -111,25 +105,20 @@ def open_image(path: PathLike, name: str = "path", want: str = "an image file") 
     hold nothing but calls of Pillow.
     """
     source = files.as_path(path, name)
-    with _decoding(name, want, repr(str(source))):
-        try:
-            opened = files.open_regular(source)
-        except ValueError as error:
-            raise _ReadError(str(error)) from error
-        with opened as file:
-            if files.file_size(file) == 0:
-                raise _ReadError("it is empty")
-            pillow, start = require_pillow(), file.read(_MAGIC_BYTES)
-            # The usual formats come first; all forty take longer to import than to decode one.
-            pillow.preinit()
-            if not start.startswith((b"\xff\xd8\xff", b"\x89PNG")):
-                pillow.init()
-            _allow_heic(start)
-            file.seek(0)
-            # EPS is a program, which another program would run.
-            formats = [known for known in pillow.OPEN if known != "EPS"]
-            with pillow.open(file, formats=formats) as image:
-                yield image
+    with _decoding(name, want, repr(str(source))), files.open_regular(source) as file:
+        pillow, start = require_pillow(), file.read(_MAGIC_BYTES)
+        if not start:
+            raise ValueError("it is empty")
+        # The usual formats come first; all forty take longer to import than to decode one.
+        pillow.preinit()
+        if not start.startswith((b"\xff\xd8\xff", b"\x89PNG")):
+            pillow.init()
+        _allow_heic(start)
+        file.seek(0)
+        # EPS is a program, which another program would run.
+        formats = [known for known in pillow.OPEN if known != "EPS"]
+        with pillow.open(file, formats=formats) as image:
+            yield image
 
 
 def load_image(source: PathLike | NDArray[Any] | Any, name: str = "image") -> NDArray[np.uint8]:
@@ -174,14 +163,14 @@ def load_image(source: PathLike | NDArray[Any] | Any, name: str = "image") -> ND
             # Pillow has a limit of its own, for the whole process, and refuses twice of it.
             require_pillow().MAX_IMAGE_PIXELS = most
         want, given = "an image file", repr(str(files.as_path(source)))
-        with open_image(source, name) as image:
-            turn = _decode(image, most)
+        opened = open_image(source, name)
     elif pillow is not None and isinstance(source, pillow.Image):
-        image, want, given = source, "a readable image", describe(source)
-        with _decoding(name, want, given):
-            turn = _decode(image, most)
+        want, given = "a readable image", describe(source)
+        opened = _decoding(name, want, given, source)
     else:
         raise refusal(name, _WANT, source)
+    with opened as image:
+        turn = _decode(image, most)
 
     def rows(band: slice) -> NDArray[Any]:
         with _decoding(name, want, given):
@@ -234,17 +223,13 @@ def image_size(path: PathLike) -> tuple[int, int]:
         return (height, width) if turned else (width, height)
 
 
-def _too_large(most: int) -> str:
-    return f"it has more than {most:,} pixels, see MANYMATCH_MAX_PIXELS"
-
-
 def _decode(image: Any, most: int) -> int:
     """Decode a Pillow image of at most `most` pixels, and return its EXIF orientation."""
     width, height = image.size
     if width == 0 or height == 0:
-        raise _ReadError(f"it is {width} x {height} pixels large")
+        raise ValueError(f"it is {width} x {height} pixels large")
     if width * height * (2 if image.format in _HUNGRY_FORMATS else 1) > most:
-        raise _ReadError(_too_large(most))
+        raise ValueError(f"it has more than {most:,} pixels, see MANYMATCH_MAX_PIXELS")
     # Decode first: some formats (TIFF) are turned by Pillow itself, which removes the tag.
     image.load()
     return orientation(image)
