@@ -144,7 +144,7 @@ BAD_CALLS = [
         for o in ([0, 0], [4], [-1], "ab", [0.5], [[0]])
     ),
     (lambda: make(rank=None).up_to_rank(1), r"has ranks, got .* rank=None"),
-    (lambda: AssociationGraph(P0, [], [[0, 0]]), r"^edges must hold no edge, as points1 is empty"),
+    (lambda: AssociationGraph(P0, [], [[0, 0]]), r"^edges must hold indices into points1 .0 rows"),
     (lambda: AssociationGraph.from_matches(P0, P1), "^points1 must hold 4 points, one for each of"),
     (
         lambda: AssociationGraph.from_matches(P0[:, :1], P1),

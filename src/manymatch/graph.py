@@ -111,15 +111,7 @@ class AssociationGraph:
         prior: ArrayLike | None = None,
     ) -> None:
         p0, p1 = checked_points(points0, "points0"), checked_points(points1, "points1")
-        e = int_array(edges, "edges", "an (E, 2) array of whole numbers", (None, 2))
-        for side, points in enumerate((p0, p1)):
-            want = f"indices into points{side} (0 to {len(points) - 1}) in column {side}"
-            if len(points) == 0:
-                want = f"no edge, as points{side} is empty"
-            bad = (e[:, side] < 0) | (e[:, side] >= len(points))
-            if bad.any():
-                row = int(np.argmax(bad))
-                raise ValueError(f"edges must hold {want}, got {e[row, side]} in row {row}")
+        e = index_pairs(edges, "edges", p0, p1)
         given = (similarity, rank, source, prior)
         s, r, o, p = (
             None if value is None else per_edge(value, name, len(e))
@@ -346,6 +338,22 @@ def checked_points(value: ArrayLike, name: str) -> FloatArray:
     except ValueError:  # rows of different lengths
         shape = ()
     return float_array(value, name, _POINTS, (None, 3 if shape[1:] == (3,) else 2))
+
+
+def index_pairs(
+    value: object, name: str, points0: FloatArray, points1: FloatArray, of: str = "points"
+) -> IndexArray:
+    """Check an (M, 2) array of indices into two lists of points, called `of` 0 and 1."""
+    pairs = int_array(value, name, "an (M, 2) array of whole numbers", (None, 2))
+    for side, points in enumerate((points0, points1)):
+        bad = (pairs[:, side] < 0) | (pairs[:, side] >= len(points))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise ValueError(
+                f"{name} must hold indices into {of}{side} ({count(len(points), 'row')}) in column "
+                f"{side}, got {pairs[row, side]} in row {row}"
+            )
+    return pairs
 
 
 def _fill(graph: AssociationGraph, *values: Any) -> None:

@@ -158,10 +158,10 @@ GOOD = AlternativePose(OTHER, 0.3, MATCHES)
         ({"matches": [[0, 1], [0, 2]]}, r"^matches must hold every keypoint .* 0 in column 0 2 t"),
         (
             {"matches": [[0, 4]]},
-            r"^matches must hold indices into the 4 rows of keypoints1 .* got 4",
+            r"^matches must hold indices into keypoints1 .4 rows.* got 4",
         ),
-        ({"matches": [[5, 0]]}, r"^matches must hold indices into the 5 rows of keypoints0"),
-        ({"matches": [[-1, 0]]}, r"^matches must hold indices into the 5 .* got -1 in row 0"),
+        ({"matches": [[5, 0]]}, r"^matches must hold indices into keypoints0 .5 rows"),
+        ({"matches": [[-1, 0]]}, r"^matches must hold indices into .* got -1 in row 0"),
         ({"matches": [0, 1]}, r"^matches must be an \(M, 2\) array"),
         ({"keypoints0": [[np.nan, 0]] * 5}, r"^keypoints0 must hold finite"),
         ({"confidence": [1, 2]}, r"^confidence must be an array of 3 numbers"),
@@ -200,10 +200,10 @@ def test_npz_refuses(tmp_path, change, message):
     [
         ("matches", MATCHES[:2], "its matches and matches0 differ"),
         ("matches", MATCHES + 9, "matches must hold indices into"),
-        ("keypoints0", P0[1:], "matches must hold indices into the 4 rows of keypoints0"),
+        ("keypoints0", P0[1:], "matches must hold indices into keypoints0 .4 rows"),
         ("matches0", [2, -1, -1, 1], "its matches and matches0 differ"),
         ("match_confidence", SCORES, "match_confidence must be an array of 5 numbers"),
-        ("inliers", [[0, 9]], "inliers must hold indices into the 4 rows of keypoints1"),
+        ("inliers", [[0, 9]], "inliers must hold indices into keypoints1 .4 rows"),
         ("pose", np.eye(3), "pose must be a 4x4 matrix"),
         ("pose", np.eye(4), "t must be a direction"),
         ("config", "{", "Expecting property name"),
@@ -217,7 +217,7 @@ def test_npz_refuses(tmp_path, change, message):
         ("alternative_probability", [2.0], "probability must be a number in"),
         ("alternative_matches", [[1, 0, 0]], "that do not fit together"),
         ("alternative_matches", [[-1, 0, 0]], "that do not fit together"),
-        ("alternative_matches", [[0, 0, 99]], "matches must hold indices into the 4 rows"),
+        ("alternative_matches", [[0, 0, 99]], "matches must hold indices into .*4 rows"),
     ],
 )
 def test_npz_of_other_content_is_refused(tmp_path, array, value, reason):

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import dataclasses
 import functools
-import heapq
 import json
 import re
 import tempfile
@@ -35,6 +34,7 @@ from manymatch.io.files import (
     as_path,
     make_folder,
     read_text,
+    reading,
     whole_file,
     write_text,
     write_whole,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from manymatch._validate import IndexArray
     from manymatch.batch import CameraPer
     from manymatch.batch.focals import SharedFocal
-    from manymatch.io.pairs import Pair, PairImage
+    from manymatch.io.pairs import Pair
     from manymatch.matcher.config import MatcherConfig
 
 #: Formats of the matches of a batch, and those that take any pairs.
@@ -231,29 +231,25 @@ class MatchStore:
         order = np.argsort(arrow.concat_tables(found)["index"].to_numpy(), kind="stable")
         self._named = arrow.concat_tables(found).take(order).combine_chunks()
         self._places = np.concatenate(places)[order]
-        self._indices: IndexArray = self._named["index"].to_numpy()
+        #: Indices of the pairs that have matches, in increasing order.
+        self.indices: IndexArray = self._named["index"].to_numpy()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({count(len(self), 'pair')})"
 
     @property
-    def indices(self) -> IndexArray:
-        """Indices of the pairs that have matches, in increasing order."""
-        return self._indices
-
-    @property
     def as_stored(self) -> list[int]:
         """Indices in the order of the parts, in which each part is read once."""
-        return self._indices[np.lexsort(self._places.T[::-1])].tolist()  # type: ignore[no-any-return]
+        return self.indices[np.lexsort(self._places.T[::-1])].tolist()  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
-        return len(self._indices)
+        return len(self.indices)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._indices.tolist())
+        return iter(self.indices.tolist())
 
     def __contains__(self, index: object) -> bool:
-        return isinstance(index, int | np.integer) and index in self._indices
+        return isinstance(index, int | np.integer) and index in self.indices
 
     def __getitem__(self, index: int) -> PairMatches:
         return self.pair(index)[1]
@@ -267,7 +263,7 @@ class MatchStore:
         found = np.flatnonzero(compute.and_(*both).to_numpy())
         if not found.size:
             raise KeyError((name0, name1))
-        return self[int(self._indices[found[0]])]
+        return self[int(self.indices[found[0]])]
 
     def items(self) -> Iterator[tuple[int, str, str, PairMatches]]:
         """Go through index, names and matches of all pairs, one at a time."""
@@ -283,8 +279,8 @@ class MatchStore:
 
     def pair(self, index: int) -> tuple[dict[str, Any], PairMatches]:
         """Return the row and the matches of a pair; its part may be damaged (`DamagedPart`)."""
-        place = int(np.searchsorted(self._indices, index))
-        if place == len(self) or self._indices[place] != index:
+        place = int(np.searchsorted(self.indices, index))
+        if place == len(self) or self.indices[place] != index:
             raise KeyError(index)
         block, place = self._places[place].tolist()
         (part,) = self._part(block).slice(place, 1).to_batches()
@@ -371,18 +367,14 @@ def read_matches(path: object) -> MatchStore:
     known = read_run(folder) if folder.is_dir() else None
     if known is None:
         raise refusal("path", "the folder of a batch that keeps its matches", str(folder))
-    why = None
-    if known["format"] != FORMAT:
-        why = f"it has format {known['format']}, and this version reads {FORMAT}"
-    elif known.get("matches") is not True:
-        why = "its batch did not keep the matches, which --format does"
-    if why is not None:
-        raise ValueError(
-            f"path must be a batch that keeps its matches, got {str(folder)!r} ({why})"
-        )
-    for name, kind, want in (("parts", str, "a text"), ("provenance", dict, "a dict")):
-        if not isinstance(known.get(name), kind):
-            raise refusal(f"{RUN}: {name!r}", want, known.get(name))
+    with reading(folder, "a batch that keeps its matches", ValueError):
+        if known["format"] != FORMAT:
+            raise ValueError(f"it has format {known['format']}, and this version reads {FORMAT}")
+        if known.get("matches") is not True:
+            raise ValueError("its batch did not keep the matches, which --format does")
+        for name, kind, want in (("parts", str, "a text"), ("provenance", dict, "a dict")):
+            if not isinstance(known.get(name), kind):
+                raise refusal(f"{RUN}: {name!r}", want, known.get(name))
     run = Run(folder, known, None, columns(matches=True), known["parts"])
     store = MatchStore(run, known["provenance"], known.get("camera_per", CAMERA_PER[0]))
     if store.rows < (finished := earlier_rows(folder)):
@@ -419,34 +411,27 @@ def checked_formats(
                 f"image, got {others[0]!r}"
             )
     purpose = f"to be written as {' and '.join(chosen)}"
-    images: dict[str, PairImage] = {}
-    flat: dict[str, str] = {}
+
+    def same(known: dict[str, Any], key: str, value: Any, what: str) -> None:
+        if known.setdefault(key, value) != value:
+            given = f"got {value} after {known[key]}"
+            raise ValueError(f"pairs must have {what} {purpose}, {given}")
+
+    images, flat, cameras = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for image in listed:
-        name, hloc = image.name, image.name.replace("/", "-")
-        if images.setdefault(name, image) != image:
-            raise ValueError(
-                f"pairs must have one file and one quarter turn by the name {name!r} {purpose}, "
-                "got several"
-            )
-        if flat.setdefault(hloc, name) != name and "h5" in chosen:
-            raise ValueError(
-                f"pairs must have names that differ where hloc has - for / {purpose}, got {name!r} "
-                f"and {flat[hloc]!r}"
-            )
+        same(images, image.name, image, f"one file and one quarter turn by the name {image.name!r}")
+        if "h5" in chosen:
+            what = "names that differ where hloc has - for /"
+            same(flat, image.name.replace("/", "-"), image.name, what)
     twice = np.flatnonzero(numbers[:, 0] == numbers[:, 1])
     if twice.size:
         raise ValueError(
             f"pairs must have two images {purpose}, got {pairs[int(twice[0])].name0!r} twice"
         )
-    cameras: dict[str, Camera | None] = {}
     # Where no pair has a camera there is nothing to compare.
     for pair in pairs if "colmap-db" in chosen and len(posed(pairs)) else ():
         for name, camera in ((pair.name0, pair.camera0), (pair.name1, pair.camera1)):
-            if cameras.setdefault(name, camera) != camera:
-                raise ValueError(
-                    f"pairs must have one camera of {name!r} {purpose}, got {camera} after "
-                    f"{cameras[name]}"
-                )
+            same(cameras, name, camera, f"one camera of {name!r}")
             if camera is not None:
                 camera.to_colmap()  # an error if COLMAP does not have it
     return chosen
@@ -496,18 +481,18 @@ def _write_gallery(store: MatchStore, run: Run, pairs: Sequence[Pair], folder: P
     The pairs are sorted by verdict, best first. Of many pairs some of every verdict are shown.
     """
     counts: Counter[str] = Counter()
-    shown: defaultdict[str, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
-    for row in run.rows(_FACTS):
+    shown: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows_in_order(run, _FACTS):
         counts[row["verdict"]] += 1
-        # Those that are listed first; parts are in another order.
-        heapq.heappush(shown[row["verdict"]], (-row["index"], row))
-        if len(shown[row["verdict"]]) > _MOST_PAIRS:
-            heapq.heappop(shown[row["verdict"]])
+        if len(shown[row["verdict"]]) < _MOST_PAIRS:
+            shown[row["verdict"]].append(
+                {n: value for n, value in row.items() if value is not None}
+            )
     most = _MOST_PAIRS // max(1, len(shown))
     make_folder(folder / "pictures")
     groups = []
     for verdict in (name for name in VERDICTS if name in shown):
-        rows = [row for _, row in sorted(shown[verdict], reverse=True)[:most]]
+        rows = shown[verdict][:most]
         for row in rows if verdict != ERROR else ():
             pair, found = pairs[row["index"]], store[row["index"]]
             try:

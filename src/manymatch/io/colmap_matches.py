@@ -32,13 +32,10 @@ _UNCALIBRATED = {"SIMPLE_PINHOLE": "SIMPLE_RADIAL"}
 class ColmapWriter(PairWriter):
     """Writes keypoints and matches of any number of pairs as text that COLMAP imports.
 
-    ``matches.txt`` is for ``colmap matches_importer --match_type raw``: per pair a line
-    ``name0 name1``, one line of two indices per match, and an empty line. ``<name>.txt``, once per
-    image, is for ``colmap feature_importer``: a line ``N 128``, then one line ``x y scale
-    orientation`` and 128 descriptor entries per keypoint, with scale 1, orientation and descriptor
-    0. Its pixels are those of the image as it is stored, because COLMAP ignores EXIF, with the
-    centre of the top-left one at (0.5, 0.5). COLMAP splits lines at spaces, so names have none. The
-    argument is an existing folder; folders in names are made.
+    ``matches.txt`` is for ``colmap matches_importer --match_type raw``, and ``<name>.txt``, once
+    per image, for ``colmap feature_importer``, with scale 1, orientation and descriptor 0. Pixels
+    are COLMAP's, of the image as it is stored. COLMAP splits lines at spaces, so names have none.
+    The argument is an existing folder; folders in names are made.
 
     Examples
     --------
@@ -86,18 +83,15 @@ class ColmapWriter(PairWriter):
 class ColmapDatabaseWriter(PairWriter):
     """Writes any number of pairs as a database from which COLMAP's mappers make a model.
 
-    Per image it holds the keypoints and a frame of its own, in a rig that is nothing but the
-    camera; COLMAP has the centre of the top-left pixel at (0.5, 0.5), so half a pixel is added.
-    COLMAP reads images as they are stored and ignores EXIF: keypoints, cameras and poses are for
-    the image as it is stored. Images of equal cameras share one. A focal length that is not known
-    but found is marked as one without prior, which mappers refine, and the camera is that of one
-    image, or of those with the same name of the camera.
+    Keypoints, cameras and poses are for the image as it is stored, with COLMAP's half pixel. Images
+    of equal cameras share one. A focal length that is not known but found is marked as one without
+    prior, which mappers refine, and the camera is that of one image, or of those with the same name
+    of the camera.
 
-    Per pair it holds the matches and, where the pair has a pose, the two-view geometry with the
-    pose, E, F (without distortion) and the matches as inliers. Its configuration is *calibrated*,
-    or *uncalibrated* where a focal length is not known. A pair without pose, or of which only one
-    image is stored mirrored, is marked as degenerate, which mappers pass over. The argument is the
-    file, in an existing folder.
+    A pair with a pose has a two-view geometry with the pose, E, F (without distortion) and the
+    matches as inliers: *calibrated*, or *uncalibrated* where a focal length is not known. A pair
+    without pose, or of which only one image is stored mirrored, is marked as degenerate, which
+    mappers pass over. The argument is the file, in an existing folder.
 
     Examples
     --------

@@ -142,14 +142,9 @@ def _keypoints(path: object, name: str) -> NDArray[Any]:
 class HlocWriter(PairWriter):
     """Writes keypoints and matches of any number of pairs as hloc's two files.
 
-    The file of features has one group per image, ``<name>``, with ``keypoints`` (N, 2) float32
-    and, where given, ``image_size`` (2,) int64, width and height. hloc reads images as they are
-    stored and ignores EXIF, so both are for the image as it is stored.
-    hloc's keypoints have the centre of the top-left pixel at (0, 0), like ours; it adds half a
-    pixel itself when it fills COLMAP's database. The file of matches has one group per pair,
-    ``<name0>/<name1>`` with "-" for "/" in the names, with ``matches0`` (N0,) int32, the index
-    into the keypoints of image 1 or -1, and ``matching_scores0`` (N0,) float32, the confidence or,
-    where there is none, 1 for every match. `read_hloc` reads all of it.
+    hloc reads images as they are stored and ignores EXIF, so keypoints and sizes are for the image
+    as it is stored. Like ours, they have the centre of the top-left pixel at (0, 0); hloc adds half
+    a pixel when it fills COLMAP's database. Scores are the confidence or, where there is none, 1.
 
     The arguments are two files, in existing folders. The features get their name before the
     matches.

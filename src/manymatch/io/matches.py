@@ -28,7 +28,13 @@ from manymatch._validate import (
 )
 from manymatch.geometry.camera import Camera
 from manymatch.geometry.pose import RelativePose
-from manymatch.graph import AssociationGraph, checked_names, checked_points, per_edge
+from manymatch.graph import (
+    AssociationGraph,
+    checked_names,
+    checked_points,
+    index_pairs,
+    per_edge,
+)
 from manymatch.io import files
 from manymatch.io.files import PathLike
 from manymatch.io.image import orientation_axes
@@ -152,16 +158,7 @@ class PairMatches:
 
     def _index_pairs(self, value: object, name: str) -> IndexArray:
         """Check an (M, 2) array of indices into both sets of keypoints."""
-        pairs = int_array(value, name, "an (M, 2) array of indices", (None, 2))
-        for side, points in enumerate((self.keypoints0, self.keypoints1)):
-            bad = (pairs[:, side] < 0) | (pairs[:, side] >= len(points))
-            if bad.any():
-                row = int(np.argmax(bad))
-                raise ValueError(
-                    f"{name} must hold indices into the {len(points)} rows of keypoints{side} in "
-                    f"column {side}, got {pairs[row, side]} in row {row}"
-                )
-        return pairs
+        return index_pairs(value, name, self.keypoints0, self.keypoints1, "keypoints")
 
     def per_keypoint(self, per_match: NDArray[Any] | None, missing: float) -> NDArray[Any] | None:
         """Spread values of matches to the keypoints of image 0, (N0,); `missing` without match."""
@@ -379,23 +376,8 @@ def write_matches_npz(
 ) -> None:
     """Write keypoints and resolved matches of one pair, and what they were made with.
 
-    The file holds
-
-    - ``keypoints0`` (N0, 2) and ``keypoints1`` (N1, 2) float64, or (N0, 3) and (N1, 3);
-    - ``matches`` (M, 2) int64, indices into these;
-    - ``matches0`` (N0,) int64, SuperGlue's form of the same: the index into keypoints1, or -1;
-    - with `confidence`, ``match_confidence`` (N0,) float32, 0 where there is no match;
-    - with `pose`, ``pose`` (4, 4) float64, which maps camera-0 to camera-1 coordinates;
-    - with `inliers`, ``inliers`` (I, 2) int64, indices like those of ``matches``;
-    - with `config`, ``config``, JSON as text;
-    - with `alternatives`, ``alternative_poses`` (K, 4, 4) and ``alternative_probability`` (K,)
-      float64, best first, and ``alternative_matches`` (S, 3) int64: which of them, and indices like
-      those of ``matches``;
-    - with `source` and `inlier_source`, ``match_source`` (M,) and ``inlier_source`` (I,) int32:
-      which of ``source_names`` (text) each match and each inlier comes from.
-
-    `read_matches_npz` reads all of it, `load_graph` its matches as a graph. The arguments are those
-    of `PairMatches`, without cameras.
+    The arguments are those of `PairMatches`, without cameras; docs/reference/files.md lists the
+    arrays. `read_matches_npz` reads all of them, `load_graph` the matches as a graph.
     """
     PairMatches(keypoints0, keypoints1, matches, **fields).write_npz(path)  # type: ignore[arg-type]
 
