@@ -87,19 +87,14 @@ def test_absolute_pose():
         assert result.estimate.threshold_px == (3.0 if given else 12.0)
 
 
-def test_refined_absolute_pose_and_its_covariance():
-    """The covariance is that of the original: of the same numbers, for a noise of one pixel."""
+def test_refined_absolute_pose():
     data = matched(400, 400)
     arguments = data.points1, data.world, CAMERA
-    result = ours.estimate_and_refine_absolute_pose(*arguments, return_covariance=True)
-    reference = original.estimate_and_refine_absolute_pose(*arguments, return_covariance=True)
+    result = ours.estimate_and_refine_absolute_pose(*arguments)
+    reference = original.estimate_and_refine_absolute_pose(*arguments)
     check(result, reference, len(data.world))
     pose, expected = result["cam_from_world"], reference["cam_from_world"]
     assert turn_deg(pose.rotation.matrix(), expected.rotation.matrix()) < 0.02
-    scale = np.sqrt(np.outer(*[np.diag(reference["covariance"])] * 2))
-    assert np.abs((result["covariance"] - reference["covariance"]) / scale).max() < 0.3
-    plain = ours.estimate_and_refine_absolute_pose(*arguments)
-    assert set(plain) == {"cam_from_world", "num_inliers", "inlier_mask"}
 
 
 def test_unknown_focal_length_is_set_in_the_camera():

@@ -25,7 +25,6 @@ from manymatch.compat.correspondences import (
     unknown_focal,
 )
 from manymatch.estimate.absolute_pose import estimate_absolute_pose as _estimate_absolute_pose
-from manymatch.estimate.confidence import assess
 from manymatch.estimate.fundamental import estimate_fundamental
 from manymatch.estimate.homography import estimate_homography
 from manymatch.estimate.relative_pose import estimate_relative_pose as _estimate_relative_pose
@@ -110,36 +109,6 @@ def estimate_absolute_pose(given: Any) -> Info | None:
     ransac is as in `estimate_essential_matrix`, and the threshold is 12 px by default. The dict
     has cam_from_world (pycolmap.Rigid3d), num_inliers and inlier_mask (N,), of the rows.
     """
-    return _absolute_pose(given)
-
-
-@switch(
-    "points2D points3D camera estimation_options=None refinement_options=None "
-    "return_covariance=False"
-)
-def estimate_and_refine_absolute_pose(given: Any) -> Info | None:
-    """Estimate a pose as ``pycolmap.estimate_and_refine_absolute_pose`` does.
-
-    It is that of `estimate_absolute_pose`, which is refined already. With `return_covariance` the
-    dict has covariance (6, 6), for pixels with a noise of one as the original's: of half the
-    rotation vector applied on the left and of the translation.
-    """
-    result = _absolute_pose(given)
-    if result is None or not given.return_covariance:
-        return result
-    estimate = result.estimate
-    x, y, z = estimate.pose.t
-    # From (rotation, centre of the camera) to (half the rotation, translation).
-    change = np.zeros((6, 6))
-    change[:3, :3] = 0.5 * np.eye(3)
-    change[3:, :3] = [[0.0, z, -y], [-z, 0.0, x], [y, -x, 0.0]]
-    change[3:, 3:] = -estimate.pose.R
-    covariance = assess(estimate).covariance / estimate.noise_px**2
-    result["covariance"] = change @ covariance @ change.T
-    return result
-
-
-def _absolute_pose(given: Any) -> Info | None:
     rows, name = rows_of(given, ("points2D", "points3D"), (2, 3)), "estimation_options"
     values = _values(given.estimation_options, name, ("ransac", "estimate_focal_length"), {})
     options = _ransac_options(values.get("ransac"), f"{name}.ransac", _ABSOLUTE_DEFAULTS)
@@ -154,6 +123,19 @@ def _absolute_pose(given: Any) -> Info | None:
     if unknown and estimate.camera0 is not None and hasattr(given.camera, "params"):
         given.camera.params = list(estimate.camera0.params)
     return _result(solved, cam_from_world=_rigid3d(estimate.pose))
+
+
+@switch("points2D points3D camera estimation_options=None refinement_options=None")
+def estimate_and_refine_absolute_pose(given: Any) -> Info | None:
+    """Estimate a pose as ``pycolmap.estimate_and_refine_absolute_pose`` does.
+
+    It is that of `estimate_absolute_pose`, which is refined already. Its covariance is
+    ``assess(info.estimate).covariance``.
+    """
+    own = {"edges": given.edges, "rank": given.rank}
+    return estimate_absolute_pose(
+        given.points2D, given.points3D, given.camera, given.estimation_options, **own
+    )
 
 
 def _relative_pose(given: Any, name: str) -> Solved:
