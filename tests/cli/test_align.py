@@ -111,7 +111,7 @@ def test_images_without_a_homography_are_exit_code_1(photos, tmp_path):
     ("arguments", "sentence"),
     [
         (("a.png", "missing.png"), "image1 must be an image file"),
-        (("a.png", "b.png", "--model", "similarity"), "--model must be one of"),
+        (("a.png", "b.png", "--model", "similarity"), "model must be one of"),
         (("a.png", "b.png", "--threshold-px", "-1"), "threshold_px"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from manymatch._validate import choice
 from manymatch.cli import console, flags
 from manymatch.cli.match import pair_folder
 from manymatch.estimate.homography import PLANAR_MODELS
@@ -44,7 +43,6 @@ def run(
     Exit codes: 0 if the images match, 1 if not, 2 if the input is bad or the result cannot be
     written (it is printed all the same).
     """
-    choice(model, "--model", PLANAR_MODELS)
     folder = output_folder(out or pair_folder(image0, image1), "--out")
     console.check_images(image0=image0, image1=image1)
     chosen: Any = model

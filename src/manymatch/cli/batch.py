@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from manymatch._validate import choice, count
-from manymatch.batch import CAMERA_PER
-from manymatch.batch.batch import BatchSummary, as_pairs, run_batch, shard_of
+from manymatch._validate import count
+from manymatch.batch.batch import BatchSummary, as_pairs, run_batch
 from manymatch.batch.outputs import reasons_sentence
 from manymatch.batch.parts import RunInterrupted
 from manymatch.cli import console, flags
 from manymatch.matcher.config import MatcherConfig
-
-if TYPE_CHECKING:
-    from manymatch.io.pairs import PairList
 
 EXAMPLE = "Example: manymatch batch pairs.txt --images photos --out out/batch --preset classic"
 HINT = "several images are matched by their folder, or by a list with the names of two in each line"
@@ -50,13 +46,15 @@ def run(
     none has a pose, 2 if the input is bad, 3 if the Ray cluster was lost, 130 after Ctrl-C.
     """
     console.check_file(pairs, "pairs", "a list of pairs or a folder of images")
-    choice(passed["camera_per"], "--camera-per", CAMERA_PER)
     listed: Any = as_pairs(pairs, passed.pop("images"))
     passed["formats"] = flags.split_list(*(passed["formats"] or ()))
     config = MatcherConfig.of(**settings)
-    shard_of(passed["shard"])
     if not as_json:
-        _announce(listed[: passed["limit"]], config)
+        for note in config.notes:
+            console.print_plain(note, style="dim")
+        pairs_text = count(len(listed[: passed["limit"]]), "pair")
+        k = config.sources[0].association.k
+        console.print_plain(f"{pairs_text}; {config.title}, k={k}, {config.method}.")
     try:
         with console.Tracker() as tracker:
             summary = run_batch(listed, config=config, progress=tracker, **passed, **runtime)
@@ -67,41 +65,24 @@ def run(
     raise typer.Exit(console.OK if summary.with_pose and not summary.reasons else console.UNSOLVED)
 
 
-def _announce(pairs: PairList, config: MatcherConfig) -> None:
-    for note in config.notes:
-        console.print_plain(note, style="dim")
-    console.print_plain(
-        f"{count(len(pairs), 'pair')}; {config.title}, k={config.sources[0].association.k}, "
-        f"{config.method}."
-    )
-
-
 def print_summary(summary: BatchSummary, *, as_json: bool) -> None:
     """Print what a batch did, as sentences and a table or as JSON."""
     if as_json:
         console.print_json(summary.to_dict())
         return
-    console.print_plain(_summary(summary))
+    earlier, seconds = summary.finished - summary.computed, console.time_text(summary.seconds)
+    console.print_plain(
+        f"{summary.finished:,} of {count(summary.total, 'pair')} in {seconds}"
+        f"{f', {earlier:,} of them earlier' if earlier else ''}: "
+        f"{console.counts_text(summary.counts)}."
+    )
     for note in summary.notes:
         console.print_plain(note, style="dim")
     for path in summary.files:
         console.print_plain(f"Written: {path}")
     if summary.reasons:
-        console.print_plain(f"{_errors(summary)} --retry-errors tries again.", style="red")
-
-
-def _errors(summary: BatchSummary) -> str:
-    said = reasons_sentence(summary.reasons, "could not be run", summary.finished)
-    if not summary.unreadable:
-        return said
-    images = f"{summary.unreadable:,} of {count(summary.images, 'image')} could not be read"
-    return f"{images}, so {said}"
-
-
-def _summary(summary: BatchSummary) -> str:
-    earlier, seconds = summary.finished - summary.computed, console.time_text(summary.seconds)
-    counts = console.counts_text(summary.counts)
-    return (
-        f"{summary.finished:,} of {count(summary.total, 'pair')} in {seconds}"
-        f"{f', {earlier:,} of them earlier' if earlier else ''}: {counts}."
-    )
+        said = reasons_sentence(summary.reasons, "could not be run", summary.finished)
+        if summary.unreadable:
+            images = f"{summary.unreadable:,} of {count(summary.images, 'image')} could not be read"
+            said = f"{images}, so {said}"
+        console.print_plain(f"{said} --retry-errors tries again.", style="red")
