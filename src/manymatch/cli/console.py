@@ -212,16 +212,11 @@ def _usage(error: Any) -> str:
     extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
         given = error.option_name
-        if file := next((w for w in sys.argv if w.startswith(given) and os.path.exists(w)), ""):  # noqa: PTH110
-            return f"{title} has no option {given}; the file is {shlex.quote(f'./{file}')}"
         yes, name = not given.startswith("--no-"), given.removeprefix("--").removeprefix("no-")
         if (name := name.replace("-", "_")) in getattr(command, "settings", ()):
             return f"{title} has no option {given}; use --set {name}={'VALUE' if yes else 'false'}"
         known = [name for part in command.params for name in (*part.opts, *part.secondary_opts)]
-        # A letter stands for the first word that begins with it.
-        letter = [name for name in known if len(given) == 2 and name.startswith(f"-{given}")]
-        close = f", did you mean {letter[0]!r}" if letter else suggest(given, known)
-        return f"{title} has no option {given}{close or f'; see: {where} --help'}"
+        return f"{title} has no option {given}{suggest(given, known) or f'; see: {where} --help'}"
     if type(error).__name__ == "MissingParameter" and error.param.name in wanted:
         usage = " ".join([where, *(name.upper() for name in wanted)])
         return f"{error.param.name} is missing: {usage}"
