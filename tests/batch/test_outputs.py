@@ -209,7 +209,7 @@ SKEWED = Camera("PINHOLE", WIDTH, HEIGHT, [130, 130, 59.5, 44.5], 2.0)
         ),
         (
             lambda p: [renamed(p[0], "a/b"), renamed(p[0], "a-b")],
-            "^pairs must have names that differ where hloc has - for / .*'a-b' and 'a/b'",
+            "^pairs must have names that differ where hloc has - for / .*'a-b' after 'a/b'",
         ),
     ],
 )

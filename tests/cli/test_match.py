@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from manymatch.associate.candidates import Association
 from manymatch.cli.match import pair_folder
-from manymatch.io import files, load_graph, read_matches_npz
+from manymatch.io import files, load_graph, read_hloc, read_matches_npz
 from manymatch.matcher.config import MatcherConfig
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options
@@ -333,8 +333,7 @@ def test_several_sources(photos, tmp_path):
     counts = {name: counts["matches"] for name, counts in record["sources"].items()}
     assert pair.source_names == tuple(counts) == ("sift-native", "few")
     assert np.bincount(pair.source, minlength=2).tolist() == list(counts.values())
-    names = {"features": out / "features.h5", "name0": "a.png", "name1": "b.png"}
-    graph = load_graph(out / "matches.h5", **names)
+    graph = read_hloc(out / "matches.h5", out / "features.h5", "a.png", "b.png")
     assert set(map(tuple, graph.edges.tolist())) == set(map(tuple, pair.matches.tolist()))
     assert np.array_equal(load_graph(out / "matches.npz").source_of(pair.matches), pair.source)
 

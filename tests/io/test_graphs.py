@@ -211,14 +211,6 @@ def test_load_graph_reads_our_own_files_and_arrays(tmp_path):
     assert load_graph(tmp_path / "graph.npz") == graph
 
 
-def test_arguments_that_do_not_fit_the_kind(tmp_path):
-    (tmp_path / "matches.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
-    with pytest.raises(ValueError, match=r"name0 must be given for hloc .h5 files"):
-        load_graph(tmp_path / "matches.h5", features="features.h5")
-    with pytest.raises(ValueError, match="name1 must be left out for SuperGlue"):
-        load_graph(superglue(tmp_path / "a.npz"), name1="b")
-
-
 def test_junk_is_refused(tmp_path):
     rng = np.random.default_rng(1)
     path = tmp_path / "junk"

@@ -414,7 +414,7 @@ def checked_formats(
 
     def same(known: dict[str, Any], key: str, value: Any, what: str) -> None:
         if known.setdefault(key, value) != value:
-            given = f"got {value} after {known[key]}"
+            given = f"got {value!r} after {known[key]!r}"
             raise ValueError(f"pairs must have {what} {purpose}, {given}")
 
     images, flat, cameras = dict[str, Any](), dict[str, Any](), dict[str, Any]()

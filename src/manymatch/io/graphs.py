@@ -16,7 +16,6 @@ from manymatch._validate import FloatArray, IndexArray, integer
 from manymatch.graph import PER_EDGE, AssociationGraph, GraphLike, as_graph
 from manymatch.io import files
 from manymatch.io.files import PathLike
-from manymatch.io.hloc import read_hloc
 from manymatch.io.matches import (
     MATCHES_ARRAYS,
     SUPERGLUE_ARRAYS,
@@ -37,10 +36,10 @@ _FILE = "a graph file written by AssociationGraph.save"
 _OTHER_FILE = "it is an .npz file of something else"
 _WANT = (
     "a graph file (.npz), an .npz with points0, points1 and edges, an association CSV, an .npz of "
-    "matches (ours or SuperGlue's) or an hloc .h5"
+    "matches (ours or SuperGlue's)"
 )
-_HLOC = "hloc .h5"
 _AN_IMAGE = "an image: manymatch match IMAGE0 IMAGE1 matches two of them"
+_CSV_START, _HDF_START = HEADER.split(",", 1)[0].encode(), b"\x89HDF\r\n"
 # More than the first bytes of any kind.
 _MAGIC_BYTES = 64
 
@@ -74,32 +73,15 @@ def load_saved_graph(path: PathLike) -> AssociationGraph:
         return graph
 
 
-def load_graph(
-    path: PathLike,
-    *,
-    features: PathLike | None = None,
-    name0: str | None = None,
-    name1: str | None = None,
-) -> AssociationGraph:
+def load_graph(path: PathLike) -> AssociationGraph:
     """Read a graph from a file of any kind that is known; its content tells the kind.
 
-    Parameters
-    ----------
-    path
-        A file of `AssociationGraph.save` or of `write_matches_npz`, an .npz with the arrays points0
-        and points1 (or points2D and points3D) and edges, and maybe similarity, rank, source,
-        source_names and prior, as `AssociationGraph` takes them, an association CSV, a SuperGlue
-        .npz or an hloc .h5 file of matches.
-    features, name0, name1
-        File of features, and the names of the images; for hloc files only, which need them.
+    It is a file of `AssociationGraph.save` or of `write_matches_npz`, an .npz with the arrays
+    points0 and points1 (or points2D and points3D) and edges, and maybe similarity, rank, source,
+    source_names and prior, as `AssociationGraph` takes them, an association CSV or a SuperGlue
+    .npz. `read_hloc` reads an hloc .h5 file of matches, which needs one of features as well.
     """
-    given = {"features": features, "name0": name0, "name1": name1}
-    kind = _kind(path)
-    for argument, value in given.items():
-        if (value is None) == (kind == _HLOC):
-            rule = "given" if value is None else "left out"
-            raise ValueError(f"{argument} must be {rule} for {kind} files, got {value!r:.60}")
-    return _READERS[kind](path, *(given.values() if kind == _HLOC else ()))
+    return _READERS[_kind(path)](path)
 
 
 def _kind(path: object) -> str:
@@ -109,12 +91,12 @@ def _kind(path: object) -> str:
         data = file.read(_MAGIC_BYTES)
         if not data:
             raise ValueError("it is empty")
-        for magic, kind in _MAGIC.items():
-            if data.removeprefix(b"\xef\xbb\xbf").startswith(magic):
-                return kind
+        if data.removeprefix(b"\xef\xbb\xbf").startswith(_CSV_START):
+            return "CSV"
         if not data.startswith(b"PK"):
-            image = source.suffix.lower() in IMAGE_SUFFIXES
-            raise ValueError(f"it is {_AN_IMAGE if image else 'something else'}")
+            image, hdf = source.suffix.lower() in IMAGE_SUFFIXES, data.startswith(_HDF_START)
+            other = _AN_IMAGE if image else "something else"
+            raise ValueError(f"it is {'an .h5 file, see read_hloc' if hdf else other}")
     names = files.npz_names(files.read_bytes(path, _WANT), path, _WANT)
     for kind, wanted in _MEMBERS:
         if set(wanted) <= names:
@@ -213,10 +195,6 @@ def _vertices(ids: IndexArray, points: FloatArray) -> tuple[FloatArray, IndexArr
     return one, vertex
 
 
-_MAGIC = {
-    b"\x89HDF\r\n\x1a\n": _HLOC,
-    HEADER.split(",", 1)[0].encode(): "CSV",
-}
 _MEMBERS = (
     ("graph", ("format",)),
     ("matches .npz", MATCHES_ARRAYS),
@@ -229,5 +207,4 @@ _READERS: dict[str, Callable[..., AssociationGraph]] = {
     "matches .npz": lambda path: read_matches_npz(path).graph(),
     "graph": load_saved_graph,
     "plain .npz": _read_plain,
-    _HLOC: read_hloc,
 }
