@@ -130,16 +130,14 @@ class PairList(Sequence[Pair]):
         names: Sequence[str],
         indices: NDArray[np.integer[Any]],
         turns: NDArray[np.integer[Any]] | None = None,
-        numbers: FloatArray | None = None,
-        rows: NDArray[np.integer[Any]] | None = None,
+        known: Mapping[int, FloatArray] | None = None,
     ) -> None:
         self._folder, self._names = folder, names
         # (N, 2) places of the names, and quarter turns.
         self._indices = indices
         self._turns = np.zeros(indices.shape, np.int8) if turns is None else turns
-        # (M, 34) K0, K1 and T_0to1, and (N,) the row of each pair there, -1 for none.
-        self._numbers = np.zeros((0, _NUMBERS)) if numbers is None else numbers
-        self._rows = np.full(len(indices), -1, np.int32) if rows is None else rows
+        # (34,) K0, K1 and T_0to1 of some pairs.
+        self._known = known or {}
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -153,12 +151,13 @@ class PairList(Sequence[Pair]):
     def __getitem__(self, index: slice) -> PairList: ...
     def __getitem__(self, index: int | slice) -> Pair | PairList:
         """Make a pair, or take some of them."""
-        indices, turns, row = self._indices[index], self._turns[index], self._rows[index]
-        if isinstance(index, slice):
-            return PairList(self._folder, self._names, indices, turns, self._numbers, row)
+        indices, turns, chosen = self._indices[index], self._turns[index], range(len(self))[index]
+        if isinstance(chosen, range):
+            inside = {chosen.index(n): self._known[n] for n in self._known if n in chosen}
+            return PairList(self._folder, self._names, indices, turns, inside)
         name0, name1 = (self._names[place] for place in indices)
         rot0, rot1 = map(int, turns)
-        known = _matrices(self._numbers[row]) if row >= 0 else {}
+        known = _matrices(self._known[chosen]) if chosen in self._known else {}
         paths = self._folder / name0, self._folder / name1
         return Pair(name0, name1, *paths, **known, rot0=rot0, rot1=rot1)
 
@@ -166,9 +165,9 @@ class PairList(Sequence[Pair]):
         return map(self.__getitem__, range(len(self)))
 
     @property
-    def posed(self) -> IndexArray:
+    def posed(self) -> list[int]:
         """Places of the pairs with cameras and true pose."""
-        return np.flatnonzero(self._rows >= 0)
+        return sorted(self._known)
 
     @functools.cached_property
     def numbered(self) -> tuple[list[PairImage], IndexArray]:
@@ -202,7 +201,7 @@ def numbered(pairs: Sequence[Pair]) -> tuple[list[PairImage], IndexArray]:
 def posed(pairs: Sequence[Pair]) -> Sequence[int]:
     """Return the places of the pairs that have cameras or a true pose."""
     if isinstance(pairs, PairList):
-        return pairs.posed.tolist()  # type: ignore[no-any-return]
+        return pairs.posed
     return [
         place
         for place, pair in enumerate(pairs)
@@ -240,7 +239,7 @@ def read_pairs(path: object, images: object) -> PairList:
     folder, source = files.as_folder(images, "images"), files.as_path(path)
     comma, remote = source.suffix.lower() == ".csv", is_remote(folder)
     names: dict[str, int] = {}
-    indices, turns, numbers, rows = array("i"), array("b"), array("d"), array("i")
+    indices, turns, known = array("i"), array("b"), dict[int, FloatArray]()
     most, letters = files.limit("records"), files.limit("text_mb") * 1_000_000
     wrong, header = (OSError, ValueError, MemoryError), comma
     with files.reading(source, _WANT, *wrong), files.open_regular(source) as file:
@@ -259,10 +258,11 @@ def read_pairs(path: object, images: object) -> PairList:
                     _ = [folder / name for name in both]  # refuses names outside the folder
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
-            if len(rows) == most:
+            if len(indices) == 2 * most:
                 raise files.too_large("it has more pairs", "records")
             if matrices:
-                files.check_size(len(numbers) + len(matrices), "its matrices")
+                files.check_size((len(known) + 1) * _NUMBERS, "its matrices")
+                known[len(indices) // 2] = np.array(matrices)
             for name in both:
                 if name not in names:
                     letters -= len(name)
@@ -270,13 +270,10 @@ def read_pairs(path: object, images: object) -> PairList:
             if letters < 0:
                 raise files.too_large("its names have more megabytes", "text_mb")
             turns.extend(line_turns)
-            rows.append(len(numbers) // _NUMBERS if matrices else -1)
-            numbers.extend(matrices)
-        if not rows:
+        if not indices:
             raise ValueError("it has no pair")
     both_indices, both_turns = (np.array(column).reshape(-1, 2) for column in (indices, turns))
-    known = np.array(numbers).reshape(-1, _NUMBERS), np.array(rows)
-    return PairList(folder, list(names), both_indices, both_turns, *known)
+    return PairList(folder, list(names), both_indices, both_turns, known)
 
 
 def exhaustive_pairs(folder: object) -> PairList:
