@@ -4,16 +4,13 @@ import dataclasses
 import errno
 import json
 import os
-import re
 import shutil
 import sys
 
-import numpy as np
 import pytest
 
 from manymatch import read_matches
 from manymatch.batch.batch import run_batch
-from manymatch.batch.parts import DamagedPart
 from manymatch.batch.work import COLUMNS, VERDICTS
 from manymatch.geometry.camera import Camera
 from manymatch.io import read_matches_npz
@@ -199,27 +196,6 @@ def test_fault_of_the_machine_is_no_row(pairs, done, tmp_path, monkeypatch, faul
             assert len(rows(tmp_path)) == len(pairs) - 6
     run_batch(pairs, None, tmp_path, CONFIG, workers=1, formats=["npz"])
     assert_same(tmp_path, done[0])
-
-
-def test_flipped_bits_reach_neither_tables_nor_files(done, pairs, tmp_path):
-    """One bit of each of twenty parts, each at another place."""
-    copy = tmp_path / "copy"
-    shutil.copytree(done[0], copy)
-    for block, share in enumerate(np.linspace(0, 1, 20)):
-        path = copy / "parts" / f"{block:06d}.parquet"
-        damaged = bytearray(path.read_bytes())
-        damaged[int(share * (len(damaged) - 1))] ^= 1 << block % 8
-        path.write_bytes(damaged)
-    with pytest.raises(ValueError, match="its checksum does not fit its content"):
-        read_matches(copy)
-    for block in range(20):
-        path = copy / "parts" / f"{block:06d}.parquet"
-        with pytest.raises(DamagedPart, match=f"{re.escape(str(path))}.*; remove it and run the"):
-            run_batch(pairs, None, copy, CONFIG, formats=["npz"])
-        path.unlink()
-    summary = run_batch(pairs, None, copy, CONFIG, formats=["npz"])
-    assert (summary.finished, summary.computed) == (len(pairs), 1)
-    assert_same(copy, done[0])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Runs made of parts: what exists is finished, what is damaged is done again."""
 
-import errno
 import os
 import signal
 import threading
@@ -178,34 +177,6 @@ def test_text_that_many_rows_share_is_refused(tmp_path, kind):
         run.write(0, table.to_pylist())
     with pytest.raises(DamagedPart, match="its texts are packed in another way"):
         run.read(0)
-
-
-def test_block_without_enough_memory_is_tried_again_at_the_end(tmp_path):
-    run, do_block = squares(tmp_path)
-    tried = []
-
-    def fail_once(block):
-        tried.append(block)
-        if tried.count(0) == 1 and block == 0:
-            raise MemoryError
-        return do_block(block)
-
-    assert run_blocks(run.sizes(run.missing()), fail_once).computed == 10
-    assert tried == [0, 1, 2, 0]
-
-
-def test_block_that_fails_twice_is_raised_after_all_others_are_done(tmp_path):
-    run, do_block = squares(tmp_path)
-
-    def fail(block):
-        if block == 0:
-            raise OSError(errno.EIO, "Input/output error")
-        return do_block(block)
-
-    outcome = run_blocks(run.sizes(run.missing()), fail)
-    assert (outcome.computed, run.missing()) == (6, [0])
-    with pytest.raises(OSError, match="Input/output error"):
-        outcome.raise_stop("so far", 6, 10)
 
 
 def test_error_ends_the_run_and_finished_blocks_stay(tmp_path):
