@@ -31,36 +31,27 @@ _OPSET, _FORMAT = 20, 9
 _TYPES = {"float32": 1, "uint8": 2, "int64": 7}
 
 Array = NDArray[Any]
+_NOTHING: Array = np.zeros(0)
 
 
 class Tensors:
     """Weights by name, or reproducible random ones for tests and timing.
 
-    What a network asks for is remembered: afterwards `missing`, `mismatched` and `unused` say how
-    the file differs from the network.
+    `used` has what a network asked for, by name, with zeros for what the file lacks.
     """
 
     def __init__(self, state: Mapping[str, Array] | None) -> None:
         self._state, self.used = state, dict[str, Array]()
-        self.missing, self.mismatched = set[str](), set[str]()
 
     def __call__(self, name: str, *shape: int) -> Array:
         """Return a tensor of this shape; zeros, if the file has none."""
         if self._state is None:
             found = _random(name, shape)
-        elif name in self._state and self._state[name].shape == shape:
-            found = self._state[name]
         else:
-            (self.mismatched if name in self._state else self.missing).add(name)
-            found = np.zeros(shape, np.float32)
+            found = self._state.get(name, _NOTHING)
+            found = found if found.shape == shape else np.zeros(shape, np.float32)
         self.used[name] = found
         return found
-
-    @property
-    def unused(self) -> set[str]:
-        """Names of the file that the network did not ask for; counters of training do not count."""
-        names = set() if self._state is None else self._state.keys() - self.used.keys()
-        return {name for name in names if not name.endswith("num_batches_tracked")}
 
     def hash(self) -> str:
         """Hash all tensors that were asked for, with their names."""

@@ -11,7 +11,8 @@ import pytest
 
 from manymatch.features.device import Device
 from manymatch.features.registry import load_detector, models
-from manymatch.features.weights import WeightsError, locate
+from manymatch.features.weight_files import WeightsError
+from manymatch.features.weights import locate
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_images import texture
 

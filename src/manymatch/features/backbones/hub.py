@@ -20,14 +20,8 @@ from manymatch.features.backbones.published import (
 )
 from manymatch.features.device import works_now
 from manymatch.features.registry import Model
-from manymatch.features.weights import (
-    RANDOM,
-    State,
-    WeightsError,
-    find_weights,
-    first_line,
-    load_weights,
-)
+from manymatch.features.weight_files import State, WeightsError, first_line
+from manymatch.features.weights import RANDOM, find_weights, load_weights
 from manymatch.io.files import read_json
 
 _UNIT = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))

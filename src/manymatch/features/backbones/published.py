@@ -17,14 +17,12 @@ from manymatch._validate import require
 from manymatch.features.backbones import Backbone, Maps
 from manymatch.features.device import works_now
 from manymatch.features.resize import Resize
+from manymatch.features.weight_files import State, WeightsError, load_state
 from manymatch.features.weights import (
     RANDOM,
-    State,
-    WeightsError,
     check_keys,
     find_weights,
     freeze,
-    load_state,
     random_weights,
     renamed,
 )
