@@ -223,38 +223,22 @@ class Network:
         """
         operators = self.needed(outputs)
         used = {name for operator in operators for name in operator.inputs}
-        nodes = [
-            _message(
-                *((1, name) for name in operator.inputs),
-                (2, operator.output),
-                (4, operator.kind),
-                *((5, _attribute(name, value)) for name, value in operator.attributes.items()),
+        graph = [(2, "network")]
+        for kind, names, output, attributes in operators:
+            own = [(5, _attribute(name, value)) for name, value in attributes.items()]
+            graph.append(
+                (1, _message(*((1, name) for name in names), (2, output), (4, kind), *own))
             )
-            for operator in operators
-        ]
-        constants = [
-            _message(
-                *((1, length) for length in value.shape),
-                (2, _TYPES[value.dtype.name]),
-                (8, name),
-                (9, value.tobytes()),
-            )
-            for name, value in self.constants.items()
-            if name in used
-        ]
-        inputs = [
-            _declared(name, dtype, axes)
-            for name, (dtype, axes) in self.inputs.items()
-            if name in used
-        ]
-        graph = _message(
-            *((1, node) for node in nodes),
-            (2, "network"),
-            *((5, constant) for constant in constants),
-            *((11, declared) for declared in inputs),
-            *((12, _declared(name, "float32")) for name in outputs),
-        )
-        return _message((1, _FORMAT), (7, graph), (8, _message((1, ""), (2, _OPSET))))
+        for name, value in self.constants.items():
+            if name in used:
+                lengths = [(1, length) for length in value.shape]
+                kind = (2, _TYPES[value.dtype.name])
+                graph.append((5, _message(*lengths, kind, (8, name), (9, value.tobytes()))))
+        for name, (dtype, axes) in self.inputs.items():
+            if name in used:
+                graph.append((11, _declared(name, dtype, axes)))
+        graph += [(12, _declared(name, "float32")) for name in outputs]
+        return _message((1, _FORMAT), (7, _message(*graph)), (8, _message((1, ""), (2, _OPSET))))
 
 
 @functools.cache
@@ -276,12 +260,9 @@ def _declared(name: str, dtype: str, axes: int | None = None) -> bytes:
 
 
 def _attribute(name: str, value: float | str | Sequence[int]) -> bytes:
-    if isinstance(value, float):
-        return _message((1, name), (2, value), (20, 1))
-    if isinstance(value, int):
-        return _message((1, name), (3, value), (20, 2))
-    if isinstance(value, str):
-        return _message((1, name), (4, value), (20, 3))
+    for kind, number, code in ((float, 2, 1), (int, 3, 2), (str, 4, 3)):
+        if isinstance(value, kind):
+            return _message((1, name), (number, value), (20, code))
     return _message((1, name), *((8, number) for number in value), (20, 7))
 
 

@@ -304,7 +304,7 @@ def test_xfeat_differs_from_the_published_network_by_rounding(size, device):
         pytest.importorskip("onnxruntime")
     ours, image = detector("xfeat"), scene(*size)
     image = np.pad(image, ((0, -size[1] % 32), (0, -size[0] % 32), (0, 0)), "edge")
-    names = [ours._values[name] for name in ("scores", "reliability", "features")]
+    names = [ours.values[name] for name in ("scores", "reliability", "features")]
     ours.module.to(Device(device))
     try:
         found = ours.module.run(names, {"image": image[None]})
