@@ -37,24 +37,20 @@ def default_preset(*, one_source: bool = False, here: bool = False) -> tuple[str
 
     `one_source` asks for one with one source, `here` for one that needs no download.
     """
-    if lacking := _lacking(here=here):
-        return "classic", f'The preset is "classic", as {lacking}.'
-    if one_source:
-        return "embedded", 'The preset is "embedded", the default where one source is changed.'
-    return "fused", 'The preset is "fused", as its networks run here.'
-
-
-def _lacking(*, here: bool) -> str:
-    """Say what the presets "embedded" and "fused" lack; nothing if they run."""
     from manymatch.features.registry import find_model
     from manymatch.features.weights import can_download, whereabouts
 
+    lacking = []
     if not (_is_installed("onnxruntime") or _is_installed("torch")):
-        return "onnxruntime is not installed"
-    for model in map(find_model, _NETWORKS):
+        lacking = ["onnxruntime is not installed"]
+    for model in map(find_model, () if lacking else _NETWORKS):
         if whereabouts(model) is None and (here or not can_download(model)):
-            return f"the weights of {model.name} are not here"
-    return ""
+            lacking.append(f"the weights of {model.name} are not here")
+    if lacking:
+        return "classic", f'The preset is "classic", as {lacking[0]}.'
+    if one_source:
+        return "embedded", 'The preset is "embedded", the default where one source is changed.'
+    return "fused", 'The preset is "fused", as its networks run here.'
 
 
 def works_now() -> str:

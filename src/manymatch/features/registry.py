@@ -34,7 +34,7 @@ ENTRY_POINTS = {"backbone": "manymatch.backbones", "matcher": "manymatch.matcher
 #: Short names of detectors.
 ALIASES = {"aliked": "aliked-n16"}
 # Modules that import torch.
-_WITH_TORCH = ("backbones.hub", "backbones.published", "backbones.vjepa", "detectors.superpoint")
+_WITH_TORCH = ("backbones.published", "backbones.vjepa", "detectors.superpoint")
 # How models are listed.
 _KINDS = ("detector", "matcher", "backbone")
 
@@ -123,7 +123,7 @@ _models: dict[str, Model] = {}
 _backbones: dict[str, Callable[..., Backbone]] = {}
 _matchers: dict[str, Found] = {}
 # Our own factories that are not in the catalogue; a name with a colon takes the name of a model.
-_OWN_PREFIXES = {"hf:": "backbones.hub:load_hub", "timm:": "backbones.hub:load_timm"}
+_OWN_PREFIXES = {"hf:": "backbones.published:load_hub", "timm:": "backbones.published:load_timm"}
 _OWN_MATCHERS = {"lightglue": "matchers.lightglue:LightGlue"}
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import abc
 import itertools
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from manymatch._validate import FloatArray, IndexArray, require
 from manymatch.features.detectors import Detector, Keypoints, by_score
-from manymatch.features.network import Network, Tensors
 from manymatch.features.weights import load_network
+
+if TYPE_CHECKING:
+    from manymatch.features.network import Network, Tensors
 
 _Map = NDArray[np.float32]
 
