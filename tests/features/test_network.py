@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from manymatch.features.device import Device
-from manymatch.features.network import Network, Tensors, _message, _varint
+from manymatch.features.network import Network, Tensors
 from manymatch.features.registry import load_backbone, load_detector
 from tests.support.missing_packages import run_without
 
@@ -59,18 +59,11 @@ def test_only_what_is_needed_is_written():
     assert [operator.kind for operator in network.needed([first])] == ["Conv", "Relu"]
     assert [operator.kind for operator in network.needed([second])] == ["Conv", "Sigmoid"]
     onnx = pytest.importorskip("onnx")
-    model = onnx.load_from_string(network.to_onnx([first]))
-    assert [node.op_type for node in model.graph.node] == ["Conv", "Relu"]
-
-
-@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**40, -1])
-def test_integers_are_written_as_protocol_buffers_have_them(number):
-    encoded = _varint(number)
-    assert all(byte > 127 for byte in encoded[:-1])
-    assert encoded[-1] < 128
-    decoded = sum(byte % 128 << 7 * place for place, byte in enumerate(encoded))
-    assert decoded == number % 2**64
-    assert _message((1, number)) == b"\x08" + encoded
+    last = network.add("Softmax", first, axis=-1)
+    model = onnx.load_from_string(network.to_onnx([last]))
+    assert [node.op_type for node in model.graph.node] == ["Conv", "Relu", "Softmax"]
+    assert onnx.helper.get_node_attr_value(model.graph.node[2], "axis") == -1
+    onnx.checker.check_model(model)
 
 
 @pytest.mark.parametrize("name", ["efficientnet-lite0", "xfeat", "aliked-t16"])

@@ -161,15 +161,14 @@ class SourceConfig:
             features = {"detector": NO_DETECTOR, "descriptor": NATIVE} | features
         old, defaults = self.features, FeatureConfig()
         for part, names in CHOSEN_FOR.items():
-            if features.get(part) in (None, getattr(old, part)):
+            new = features.get(part)
+            if new in (None, getattr(old, part)):
                 continue
-            lost = [
-                name
-                for name in (*names, *(OF_BACKBONES if features[part] == NATIVE else ()))
-                if name not in features and getattr(old, name) != getattr(defaults, name)
-            ]
+            named = (*names, *OF_BACKBONES) if new == NATIVE else names
+            unnamed = {name: getattr(old, name) for name in named if name not in features}
+            lost = {name: v for name, v in unnamed.items() if v != getattr(defaults, name)}
             if lost:
-                values = ", ".join(f"{name}={getattr(old, name)}" for name in lost)
+                values = ", ".join(f"{name}={value}" for name, value in lost.items())
                 why = "is left out: it was" if len(lost) == 1 else "are left out: they were"
                 chosen = f"chosen for the {part} {getattr(old, part)}."
                 notes.append(f'{values} of the preset "{self.name}" {why} {chosen}')
