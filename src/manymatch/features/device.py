@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from manymatch._validate import choice, refusal, require
 
 if TYPE_CHECKING:
@@ -99,7 +101,10 @@ class Device(str):
 
 def choose_device(device: object = "auto") -> Device:
     """Turn "auto", "cuda", "cuda:1", "mps", "cpu" or "torch" into a device that is there."""
-    if device in ("cpu", "torch") or (device == "auto" and not _may_have_gpu()):
+    # Importing torch to ask it for a GPU takes a second, where none can be.
+    linux, files = sys.platform.startswith("linux"), ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+    gpu = _is_installed("torch") and (not linux or any(map(os.path.exists, files)))
+    if device in ("cpu", "torch") or (device == "auto" and not gpu):
         return Device("cpu" if device == "auto" else device)
     if not re.fullmatch(r"auto|(cpu|cuda|mps)(:\d{1,2})?", str(device)):
         want = 'one of "auto", "cuda", "cuda:<n>", "mps", "cpu", "torch"'
@@ -114,14 +119,6 @@ def choose_device(device: object = "auto") -> Device:
     if index >= here.get(chosen.type, int(torch.backends.mps.is_available())):
         raise ValueError(f"device must be one that this machine has, got {str(device)!r}")
     return Device("cpu" if chosen.type == "cpu" else device)
-
-
-def _may_have_gpu() -> bool:
-    """Tell whether it is worth a second to import torch and ask it for a GPU."""
-    if not _is_installed("torch"):
-        return False
-    files = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-    return not sys.platform.startswith("linux") or any(map(os.path.exists, files))
 
 
 def _is_installed(name: str) -> bool:
@@ -245,15 +242,14 @@ def weights_hash(module: Any) -> str:
     """Hash every parameter and buffer with its name; "" for what has none."""
     if module is None:
         return ""
-    if hasattr(module, "tensors"):
-        return str(module.tensors.hash())
-    torch = require_torch()
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        value = tensor.detach().cpu().contiguous()
+    digest, tensors = hashlib.sha256(), getattr(module, "tensors", None)
+    for name, value in sorted((tensors.used if tensors else module.state_dict()).items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        # As bytes: NumPy has no bfloat16.
-        digest.update(value.reshape(-1).view(torch.uint8).numpy())
+        if tensors is None:
+            # As bytes: NumPy has no bfloat16.
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            value = flat.view(require_torch().uint8).numpy()  # noqa: PLW2901
+        digest.update(np.ascontiguousarray(value).data)
     return digest.hexdigest()
 
 

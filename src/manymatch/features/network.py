@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import struct
 import threading
@@ -52,14 +51,6 @@ class Tensors:
             found = found if found.shape == shape else np.zeros(shape, np.float32)
         self.used[name] = found
         return found
-
-    def hash(self) -> str:
-        """Hash all tensors that were asked for, with their names."""
-        digest = hashlib.sha256()
-        for name, value in sorted(self.used.items()):
-            digest.update(f"{name} {value.dtype} {value.shape}\n".encode())
-            digest.update(np.ascontiguousarray(value).data)
-        return digest.hexdigest()
 
 
 def _random(name: str, shape: tuple[int, ...]) -> Array:

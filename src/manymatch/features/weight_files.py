@@ -246,10 +246,9 @@ def read_tensors(path: Path, entry: str | None = None) -> dict[str, NDArray[Any]
         }
     numbers = {key: np.frombuffer(data, storages[key]) for key, data in found.items()}
     tensors = content if entry is None else content[entry]
-    return {name: _array(tensor, numbers[tensor.key]) for name, tensor in tensors.items()}
-
-
-def _array(tensor: _Tensor, values: NDArray[Any]) -> NDArray[Any]:
-    steps = [step * values.itemsize for step in tensor.stride]
-    view = np.lib.stride_tricks.as_strided(values[tensor.offset :], tensor.shape, steps)
-    return np.ascontiguousarray(view).reshape(tensor.shape)
+    arrays = {}
+    for name, (key, offset, shape, stride) in tensors.items():
+        steps = [step * numbers[key].itemsize for step in stride]
+        view = np.lib.stride_tricks.as_strided(numbers[key][offset:], shape, steps)
+        arrays[name] = np.ascontiguousarray(view).reshape(shape)
+    return arrays

@@ -456,7 +456,11 @@ def load_timm(model: str, weights: object = None, offline: bool = False) -> Timm
     module = _create(timm, model)
     facts = module.pretrained_cfg
     licence = str(facts.get("license") or "unknown")
-    record = Model(f"timm:{model}", "backbone", "timm", hub_id=_hub_id(facts), licence=licence)
+    hub_id = facts.get("hf_hub_id") or None
+    if hub_id and hub_id.endswith("/"):
+        # The slash stands for the model's own name.
+        hub_id = ".".join(filter(None, (hub_id + facts["architecture"], facts.get("tag"))))
+    record = Model(f"timm:{model}", "backbone", "timm", hub_id=hub_id, licence=licence)
 
     def own_keys(state: State) -> State:
         """Bring a checkpoint to the keys and sizes of the network, and drop its classifier."""
@@ -488,12 +492,3 @@ def _create(timm: Any, name: str) -> Any:
             f"size, got {name!r}"
         )
     return module
-
-
-def _hub_id(facts: Any) -> str | None:
-    """Repository of the weights; a trailing slash stands for the model's own name."""
-    hub_id = facts.get("hf_hub_id")
-    if not hub_id or not hub_id.endswith("/"):
-        return hub_id or None
-    tag = facts.get("tag")
-    return f"{hub_id}{facts['architecture']}{'.' + tag if tag else ''}"
