@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.accuracy import protocol
 from manymatch import Matcher, MatcherConfig, Options
 from manymatch.associate.candidates import Association
-from manymatch.features.weights import WeightsError
+from manymatch.features.weight_files import WeightsError
 from manymatch_lab.evaluate.estimators import estimate_with_poselib
 from manymatch_lab.evaluate.inputs import GraphReader
 from manymatch_lab.evaluate.run import RunConfig

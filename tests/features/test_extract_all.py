@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from manymatch.features.detectors.classic import Sift
-from manymatch.features.extractor import Extractor, extract_all, make_extractors
+from manymatch.features.extractor import Extractor, extract_all
 from manymatch.features.feature_config import FeatureConfig
 from tests.support.synthetic_images import texture
 
@@ -26,7 +26,8 @@ def test_equal_detections_are_made_once_and_cached_alone(tmp_path, monkeypatch):
     )
     base = FeatureConfig("sift", **SMALL)
     configs = [base, base.replace(precision="float32"), base.replace(longest=120)]
-    extractors = make_extractors(configs, cache=tmp_path)
+    shared = {"cache": tmp_path, "networks": {}}
+    extractors = [Extractor(config, **shared) for config in configs]
     assert extractors[1].detector is extractors[0].detector
     assert extractors[2].detector is extractors[0].detector
     images = [texture(0, 200, 160), texture(1, 200, 160)]
@@ -40,7 +41,8 @@ def test_equal_detections_are_made_once_and_cached_alone(tmp_path, monkeypatch):
             np.testing.assert_array_equal(alone.descriptors, one.descriptors)
     # A source that is added later uses the cache of the others.
     del calls[:]
-    more = make_extractors([base.replace(max_keypoints=20), *configs], cache=tmp_path)
+    wanted = [base.replace(max_keypoints=20), *configs]
+    more = [Extractor(config, cache=tmp_path) for config in wanted]
     again = extract_all(more, images)
     assert calls == [20, 20]
     np.testing.assert_array_equal(again[1][3].points, kinds[1][2].points)

@@ -18,15 +18,13 @@ hub = pytest.importorskip("huggingface_hub")
 
 from manymatch.features import weights  # noqa: E402
 from manymatch.features.registry import find_model, models  # noqa: E402
+from manymatch.features.weight_files import WeightsError, load_state, sha256_of  # noqa: E402
 from manymatch.features.weights import (  # noqa: E402
-    WeightsError,
     fill,
     find_weights,
-    load_state,
     locate,
     packaged_file,
     random_weights,
-    sha256_of,
 )
 from tests.support import tiny_networks as tiny  # noqa: E402
 from tests.support.tiny_networks import one_sentence, same  # noqa: E402

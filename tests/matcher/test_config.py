@@ -244,7 +244,7 @@ def test_default_preset_says_why(monkeypatch):
     # Without OpenCV no preset works.
     assert works_now() == ""
     monkeypatch.undo()
-    monkeypatch.setattr("manymatch.features.device._lacking", lambda **_: "")
+    monkeypatch.setattr("manymatch.features.weights.can_download", lambda _: True)
     assert default_preset()[0] == MatcherConfig.of().preset == "fused"
     assert MatcherConfig.of().notes == (default_preset()[1],)
     # A setting of one source is none of several.

@@ -8,7 +8,7 @@ import pytest
 from manymatch.associate.candidates import Association
 from manymatch.features.feature_config import FEATURE_PRESETS
 from manymatch.features.registry import find_model
-from manymatch.features.weights import sha256_of
+from manymatch.features.weight_files import sha256_of
 from manymatch.io.pairs import Pair
 from manymatch.matcher.matcher import Matcher
 from manymatch.options import Options

@@ -117,7 +117,13 @@ def _problems(backbone: Backbone, layer: int) -> Iterator[str]:
         where = (slice(None), slice(top, top + stride), slice(left, left + stride))
         changed[0][where] = images[1][where]
         change = ((maps(changed) - found)[0] ** 2).sum(axis=0)
-        offsets.append(_centroid(change) - (column, row))
+        # Centre (x, y) of the strongest change and its neighbours.
+        strongest = np.unravel_index(np.argmax(change), change.shape)
+        y, x = np.indices(change.shape)
+        near = (abs(y - strongest[0]) <= 1) & (abs(x - strongest[1]) <= 1)
+        weight = (change * near).astype(np.float64)
+        centre = np.array([(weight * x).sum(), (weight * y).sum()]) / max(weight.sum(), 1e-300)
+        offsets.append(centre - (column, row))
     offset = np.median(offsets, axis=0)
     if np.abs(offset).max() > _TOLERANCE:
         # Adding zero turns -0.0 into 0.0.
@@ -126,12 +132,3 @@ def _problems(backbone: Backbone, layer: int) -> Iterator[str]:
             "exchanging one patch of an image must change the map most at its cell, but the "
             f"change lies {x:+.1f} cells along x and {y:+.1f} along y from there"
         )
-
-
-def _centroid(change: _Map) -> NDArray[np.float64]:
-    """Centre (x, y) of the strongest change and its neighbours."""
-    row, column = np.unravel_index(np.argmax(change), change.shape)
-    y, x = np.indices(change.shape)
-    near = (np.abs(y - row) <= 1) & (np.abs(x - column) <= 1)
-    weight = (change * near).astype(np.float64)
-    return np.array([(weight * x).sum(), (weight * y).sum()]) / max(float(weight.sum()), 1e-300)

@@ -82,7 +82,10 @@ class PositionalBasis:
         want = f"an (N, {self.dim}) array of descriptors"
         checked = float_array(descriptors, "descriptors", want, (None, self.dim))
         units = unit_rows(checked).astype(np.float32)
-        self._check(rank)
+        limit = len(self.singular_values)
+        if integer(rank, "debias", 0) > limit:
+            what = "descriptor length" if limit == self.dim else "number of cells"
+            raise ValueError(f"debias must be at most the {what}, {limit}, got {rank}")
         if rank == 0:
             return units
         basis = self.vectors[:, :rank]
@@ -91,13 +94,6 @@ class PositionalBasis:
         # Where little is left, rounding is not small beside it: again, now at full length.
         left_over = unit_rows(left_over.astype(np.float32))
         return unit_rows((left_over - (left_over @ basis) @ basis.T).astype(np.float32))
-
-    def _check(self, rank: object) -> None:
-        limit = len(self.singular_values)
-        number = integer(rank, "debias", 0)
-        if number > limit:
-            what = "descriptor length" if limit == self.dim else "number of cells"
-            raise ValueError(f"debias must be at most the {what}, {limit}, got {number}")
 
 
 def shortfall(removed: int, wanted: int) -> list[str]:

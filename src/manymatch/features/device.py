@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from manymatch._validate import choice, refusal, require
 
 if TYPE_CHECKING:
@@ -37,24 +39,20 @@ def default_preset(*, one_source: bool = False, here: bool = False) -> tuple[str
 
     `one_source` asks for one with one source, `here` for one that needs no download.
     """
-    if lacking := _lacking(here=here):
-        return "classic", f'The preset is "classic", as {lacking}.'
-    if one_source:
-        return "embedded", 'The preset is "embedded", the default where one source is changed.'
-    return "fused", 'The preset is "fused", as its networks run here.'
-
-
-def _lacking(*, here: bool) -> str:
-    """Say what the presets "embedded" and "fused" lack; nothing if they run."""
     from manymatch.features.registry import find_model
     from manymatch.features.weights import can_download, whereabouts
 
+    lacking = []
     if not (_is_installed("onnxruntime") or _is_installed("torch")):
-        return "onnxruntime is not installed"
-    for model in map(find_model, _NETWORKS):
+        lacking = ["onnxruntime is not installed"]
+    for model in map(find_model, () if lacking else _NETWORKS):
         if whereabouts(model) is None and (here or not can_download(model)):
-            return f"the weights of {model.name} are not here"
-    return ""
+            lacking.append(f"the weights of {model.name} are not here")
+    if lacking:
+        return "classic", f'The preset is "classic", as {lacking[0]}.'
+    if one_source:
+        return "embedded", 'The preset is "embedded", the default where one source is changed.'
+    return "fused", 'The preset is "fused", as its networks run here.'
 
 
 def works_now() -> str:
@@ -103,7 +101,10 @@ class Device(str):
 
 def choose_device(device: object = "auto") -> Device:
     """Turn "auto", "cuda", "cuda:1", "mps", "cpu" or "torch" into a device that is there."""
-    if device in ("cpu", "torch") or (device == "auto" and not _may_have_gpu()):
+    # Importing torch to ask it for a GPU takes a second, where none can be.
+    linux, files = sys.platform.startswith("linux"), ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+    gpu = _is_installed("torch") and (not linux or any(map(os.path.exists, files)))
+    if device in ("cpu", "torch") or (device == "auto" and not gpu):
         return Device("cpu" if device == "auto" else device)
     if not re.fullmatch(r"auto|(cpu|cuda|mps)(:\d{1,2})?", str(device)):
         want = 'one of "auto", "cuda", "cuda:<n>", "mps", "cpu", "torch"'
@@ -118,14 +119,6 @@ def choose_device(device: object = "auto") -> Device:
     if index >= here.get(chosen.type, int(torch.backends.mps.is_available())):
         raise ValueError(f"device must be one that this machine has, got {str(device)!r}")
     return Device("cpu" if chosen.type == "cpu" else device)
-
-
-def _may_have_gpu() -> bool:
-    """Tell whether it is worth a second to import torch and ask it for a GPU."""
-    if not _is_installed("torch"):
-        return False
-    files = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-    return not sys.platform.startswith("linux") or any(map(os.path.exists, files))
 
 
 def _is_installed(name: str) -> bool:
@@ -249,15 +242,14 @@ def weights_hash(module: Any) -> str:
     """Hash every parameter and buffer with its name; "" for what has none."""
     if module is None:
         return ""
-    if hasattr(module, "tensors"):
-        return str(module.tensors.hash())
-    torch = require_torch()
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        value = tensor.detach().cpu().contiguous()
+    digest, tensors = hashlib.sha256(), getattr(module, "tensors", None)
+    for name, value in sorted((tensors.used if tensors else module.state_dict()).items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        # As bytes: NumPy has no bfloat16.
-        digest.update(value.reshape(-1).view(torch.uint8).numpy())
+        if tensors is None:
+            # As bytes: NumPy has no bfloat16.
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            value = flat.view(require_torch().uint8).numpy()  # noqa: PLW2901
+        digest.update(np.ascontiguousarray(value).data)
     return digest.hexdigest()
 
 

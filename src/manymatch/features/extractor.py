@@ -29,7 +29,7 @@ from manymatch.features.feature_cache import FeatureCache, content_hash
 from manymatch.features.feature_config import NATIVE, NO_DETECTOR, FeatureConfig, feature_config
 from manymatch.features.maps import FeatureMap, dense_maps, unit_rows
 from manymatch.features.registry import load_backbone, load_detector
-from manymatch.features.resize import Resize, resize_image, turned_back
+from manymatch.features.resize import Frame, Resize, resize_image, turned_back
 from manymatch.io.image import load_image
 from manymatch.options import usable_cores
 
@@ -115,13 +115,13 @@ class Features:
 
     def turned(self, turns: int) -> Features:
         """Say that the image was turned before: points and sizes become those of before."""
-        size, working = (_turned(s, turns) for s in (self.size, self.working_size))
+        size, working = self._sizes(turns)
         points = turned_back(self.points, turns, size)
         return dataclasses.replace(self, points=points, size=size, working=working, turns=turns)
 
     def as_seen(self) -> Features:
         """Return the same in pixels of the resized and turned image, as the detector saw it."""
-        size, working = (_turned(s, self.turns) for s in (self.size, self.working_size))
+        size, working = self._sizes(self.turns)
         # Turning the turned image by the opposite gives the image as it is.
         points = turned_back(self.points, -self.turns, size)
         seen = (points + 0.5) * np.divide(working, size) - 0.5
@@ -129,9 +129,14 @@ class Features:
 
     def from_seen(self, points: FloatArray) -> FloatArray:
         """Map (N, 2) pixels of the resized and turned image to the image as it is."""
-        size, working = (_turned(s, self.turns) for s in (self.size, self.working_size))
-        scale = np.divide(working, size)
-        return turned_back((points + 0.5) / scale - 0.5, self.turns, self.size)
+        size, working = self._sizes(self.turns)
+        found = (points + 0.5) / np.divide(working, size) - 0.5
+        return turned_back(found, self.turns, self.size)
+
+    def _sizes(self, turns: int) -> list[tuple[int, int]]:
+        """Return the image's own size and the working one after quarter turns."""
+        sizes = (self.size, self.working_size)
+        return [(size[1], size[0]) if turns % 2 else size for size in sizes]
 
     def all_descriptors(self) -> tuple[NDArray[np.float32], IndexArray]:
         """Return all rows, (N + M, D), and the keypoint that each belongs to."""
@@ -139,10 +144,6 @@ class Features:
         if self.further is None or self.owners is None:
             return self.descriptors, own
         return np.concatenate([self.descriptors, self.further]), np.concatenate([own, self.owners])
-
-
-def _turned(size: tuple[int, int], turns: int) -> tuple[int, int]:
-    return (size[1], size[0]) if turns % 2 else size
 
 
 class Extractor:
@@ -202,38 +203,35 @@ class Extractor:
     @functools.cached_property
     def detector(self) -> Detector:
         """The detector, loaded when first used; a matcher that takes images has none."""
-        how = self.config.detection
         if self.config.detector == NO_DETECTOR:
             raise ValueError(f"detector must be one that finds keypoints, got {NO_DETECTOR!r}")
-        detector: Detector = self._loaded(
-            how, lambda: load_detector(**dict(how), offline=self.offline)
-        )
+        detector: Detector = self._loaded(load_detector, self.config.detection)
         return detector
 
     @functools.cached_property
     def backbone(self) -> Backbone | None:
         """The backbone, loaded when first used; None where the descriptors are the detector's."""
-        if self.config.descriptor == NATIVE:
-            if self.detector.dim is None:
-                raise ValueError(
-                    f"descriptor must be a backbone, as the detector {self.config.detector!r} has "
-                    f"no descriptors of its own, got {NATIVE!r}"
-                )
+        name = self.config.descriptor
+        if name == NATIVE and self.detector.dim is None:
+            raise ValueError(
+                f"descriptor must be a backbone, as the detector {self.config.detector!r} has "
+                f"no descriptors of its own, got {NATIVE!r}"
+            )
+        if name == NATIVE:
             return None
-        name, where = self.config.descriptor, self.config.weights
         found: Backbone = self._loaded(
-            (name, where), lambda: load_backbone(name, weights=where, offline=self.offline)
+            load_backbone, (("name", name), ("weights", self.config.weights))
         )
         return found
 
-    def _loaded(self, key: object, load: Callable[[], Any]) -> Any:
+    def _loaded(self, load: Callable[..., Any], how: tuple[tuple[str, Any], ...]) -> Any:
         """Return a detector or backbone that is loaded, or load it to the device."""
-        if key not in self._networks:
-            made = load()
+        if how not in self._networks:
+            made = load(**dict(how), offline=self.offline)
             if made.module is not None and self.device is not None:
                 to_device(made.module, self.device)
-            self._networks[key] = made
-        return self._networks[key]
+            self._networks[how] = made
+        return self._networks[how]
 
     def load(self) -> None:
         """Load the networks, which are otherwise loaded when first used."""
@@ -261,24 +259,36 @@ class Extractor:
     def _extract(self, image: _Given, longest: int | None) -> Features:
         """Compute features, with what other extractors have made of the same image."""
         config = self.config if longest is None else self.config.replace(longest=longest)
+        frame = config.resizing.plan(image.size)
         if config.detector == NO_DETECTOR:
-            return _without_keypoints(image, config)
+            # For a matcher that takes images; the cache keeps none.
+            nothing = np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
+            key = {"kind": "image", "image": image.hash, "resize": config.resizing.to_dict()}
+            resized = np.ascontiguousarray(resize_image(image.array, frame))
+            return Features(*nothing, image.size, frame.content, provenance=key, image=resized)
         # Networks in torch take turns, and so do large images; others are worked on at once.
-        large = math.prod(config.resizing.plan(image.size).content) > _LARGE
+        large = math.prod(frame.content) > _LARGE
         torch = self.device is not None and not self.device.runs_onnx
         with self._lock if large or torch or config.debias else contextlib.nullcontext():
             key = {"kind": "features", "image": image.hash, **self._model_key(config)}
-            kept = None if self.cache is None else self.cache.read(key)
-            arrays: dict[str, Any] = self._compute(image, config) if kept is None else kept
-        if self.cache is not None and kept is None:
-            self.cache.write(key, arrays)
+            arrays = self._kept(key, lambda: self._compute(image, config, frame))
         sizes = {name: tuple(arrays[name].tolist()) for name in ("size", "working")}
         debiased = int(arrays.get("debiased", 0))
         return Features(**arrays | sizes | {"debiased": debiased}, provenance=key)
 
-    def _compute(self, image: _Given, config: FeatureConfig) -> dict[str, Any]:
+    def _kept(self, key: dict[str, Any], compute: Callable[[], Any]) -> Any:
+        """Return arrays by name from the cache, or compute and keep them."""
+        if self.cache is None:
+            return compute()
+        found = self.cache.read(key)
+        if found is None:
+            found = compute()
+            self.cache.write(key, found)
+        return found
+
+    def _compute(self, image: _Given, config: FeatureConfig, frame: Frame) -> dict[str, Any]:
         """Compute the arrays of features, as a cache keeps them."""
-        kind, frame = (config.detection, config.resizing), config.resizing.plan(image.size)
+        kind = (config.detection, config.resizing)
         if kind not in image.detections:
             found = self.detector.detect(resize_image(image.array, frame))
             points = frame.to_original(found.points)
@@ -324,27 +334,25 @@ class Extractor:
     ) -> PositionalBasis:
         """Basis for one input size: from memory, else from the cache, else from the probe."""
         key = (dense.input_size, dense.grid, layer, config)
-        if key in self._bases:
-            return self._bases[key]
-        seen = {"layer": layer, "grid": dense.grid, "input_size": dense.input_size}
-        disk = {"kind": "basis", **seen, **self._model_key(config)}
-        kept: Any = None if self.cache is None else self.cache.read(disk)
-        if kept is None:
+        if key not in self._bases:
+            seen = {"layer": layer, "grid": dense.grid, "input_size": dense.input_size}
             probe: dict[str, Any] = {"probe": config.probe, "norm": config.norm}
-            kept = vars(positional_bases({layer: dense}, backbone, **probe)[layer])
-            if self.cache is not None:
-                self.cache.write(disk, kept)
-        while len(self._bases) >= _BASES_KEPT:
-            self._bases.pop(next(iter(self._bases)))
-        self._bases[key] = PositionalBasis(**kept)
+            arrays = self._kept(
+                {"kind": "basis", **seen, **self._model_key(config)},
+                lambda: vars(positional_bases({layer: dense}, backbone, **probe)[layer]),
+            )
+            while len(self._bases) >= _BASES_KEPT:
+                self._bases.pop(next(iter(self._bases)))
+            self._bases[key] = PositionalBasis(**arrays)
         return self._bases[key]
 
     @functools.cached_property
     def _hashes(self) -> dict[str, str]:
-        return {
-            "detector_weights": weights_hash(self.detector.module),
-            "backbone_weights": weights_hash(self.backbone.module if self.backbone else None),
+        modules = {
+            "detector": self.detector.module,
+            "backbone": getattr(self.backbone, "module", None),
         }
+        return {f"{part}_weights": weights_hash(module) for part, module in modules.items()}
 
     def _model_key(self, config: FeatureConfig) -> dict[str, Any]:
         """Everything that changes a number, apart from the image."""
@@ -361,15 +369,6 @@ class Extractor:
         }
 
 
-def _without_keypoints(image: _Given, config: FeatureConfig) -> Features:
-    """Resize an image for a matcher that takes images; the cache keeps none."""
-    frame = config.resizing.plan(image.size)
-    nothing = np.zeros((0, 2)), np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
-    key = {"kind": "image", "image": image.hash, "resize": dataclasses.asdict(config.resizing)}
-    resized = np.ascontiguousarray(resize_image(image.array, frame))
-    return Features(*nothing, image.size, frame.content, provenance=key, image=resized)
-
-
 class _Given:
     """An image and its hash; for several extractors, detections and maps by settings."""
 
@@ -381,20 +380,6 @@ class _Given:
     @functools.cached_property
     def hash(self) -> str:
         return content_hash(self.array)
-
-
-def make_extractors(
-    configs: Sequence[FeatureConfig],
-    *,
-    device: str = "auto",
-    offline: bool = False,
-    cache: object = None,
-) -> list[Extractor]:
-    """Make extractors for the same images, which share networks; arguments as of `Extractor`."""
-    if not isinstance(cache, FeatureCache | None):
-        cache = FeatureCache(cache)
-    shared: dict[str, Any] = {"offline": offline, "cache": cache, "networks": {}}
-    return [Extractor(config, device=device, **shared) for config in configs]
 
 
 def extract_all(

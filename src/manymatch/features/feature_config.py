@@ -6,7 +6,8 @@ import dataclasses
 import functools
 from typing import Any
 
-from manymatch._validate import choice, flag, integer, real, refusal
+from manymatch._validate import choice, flag, integer, refusal
+from manymatch.features.detectors import Selection
 from manymatch.features.device import PRECISIONS
 from manymatch.features.resize import RULES, Resize
 from manymatch.options import setting as any_setting
@@ -30,8 +31,6 @@ CHOSEN_FOR = {
 }
 #: Further ones that need a backbone.
 OF_BACKBONES = ("precision", "sampling")
-# Whole numbers with their smallest value.
-_INTEGERS = {"max_keypoints": 1, "border": 0, "debias": 0, "nms_radius": 0, "layer": 1}
 
 
 @settings
@@ -98,13 +97,13 @@ class FeatureConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise refusal(name, 'a file, a folder, "random" or None', value)
-        for name, low in _INTEGERS.items():
-            if getattr(self, name) is not None or getattr(FeatureConfig, name) is not None:
-                integer(getattr(self, name), name, low)
+        radius, least = (0 if v is None else v for v in (self.nms_radius, self.threshold))
+        Selection(self.max_keypoints, radius, self.border, least)
+        integer(self.debias, "debias", 0)
+        if self.layer is not None:
+            integer(self.layer, "layer", 1)
         integer(self.longest, "longest", 0, 65_536)
         integer(self.patches, "patches", 1, 1_000_000)
-        if self.threshold is not None:
-            real(self.threshold, "threshold")
         flag(self.norm, "norm")
         flag(self.enlarge, "enlarge")
         choice(self.resize, "resize", RULES)

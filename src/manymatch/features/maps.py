@@ -160,14 +160,21 @@ def dense_maps(
     policy = backbone.resize if resize is None else resize
     result = []
     for image in images:
-        frame = _planned(image, policy, backbone, wanted)
-        pixels = _input(image, frame, backbone)[None]
-        maps = run_backbone(backbone, pixels, wanted, norm=norm, precision=precision)
+        frame, pixels = _input(image, policy, backbone, wanted)
+        maps = run_backbone(backbone, pixels[None], wanted, norm=norm, precision=precision)
         found = {}
         for layer, (values,) in maps.items():
             stride, first = backbone.stride_of(layer), first_cell(backbone, layer)
             start = backbone.origin_of(layer) + first * stride - backbone.margin
-            rows, columns = _kept(frame, backbone, stride, first, start, complete_only)
+            if backbone.margin:
+                # Until the centres enclose those of all pixels: mirrored cells are no worse.
+                rows, columns = (
+                    min(math.ceil((content - 1 - start) / stride) + 1, padded // stride - first)
+                    for content, padded in zip(frame.content[::-1], frame.padded[::-1], strict=True)
+                )
+            else:
+                spare = 0 if complete_only else stride - 1
+                rows, columns = ((length + spare) // stride for length in frame.content[::-1])
             cells = values[:, first : first + rows, first : first + columns]
             whole = np.ascontiguousarray(cells)
             found[layer] = FeatureMap.of_network(whole, frame, stride, start)
@@ -230,54 +237,31 @@ def module_device(module: Any) -> Any:
     return require_torch().device("cpu") if first is None else first.device
 
 
-def _input(image: NDArray[np.uint8], frame: Frame, backbone: Backbone) -> NDArray[np.float32]:
-    """Resize, pad with black at the right and the bottom or mirror all around, and normalise."""
-    before = backbone.margin
-    width, height = (np.subtract(frame.padded, frame.content) - before).tolist()
-    around = ((before, height), (before, width), (0, 0))
-    whole = np.pad(resize_image(image, frame), around, mode="reflect" if before else "constant")
-    return normalised(whole, backbone)
-
-
-def _planned(
-    image: NDArray[np.uint8], policy: Resize, backbone: Backbone, layers: Sequence[int]
-) -> Frame:
-    """Plan the input of one image: whole cells of all layers, and the margin on every side."""
-    # Layers of a pyramid have several strides: the input must hold whole cells of each.
-    strides = [backbone.stride_of(layer) for layer in layers]
-    multiple = math.lcm(backbone.multiple, *strides)
-    frame = policy.plan((image.shape[1], image.shape[0]), multiple)
-    if min(frame.content) < max(strides):
-        raise ValueError(
-            f"image must be at least {max(strides)} x {max(strides)} pixels after resizing for "
-            f"{backbone.name!r}, got {frame.content[0]} x {frame.content[1]}"
-        )
-    if not backbone.margin:
-        return frame
-    width, height = (-(-(n + 2 * backbone.margin) // multiple) * multiple for n in frame.content)
-    return dataclasses.replace(frame, padded=(width, height))
-
-
 def first_cell(backbone: Backbone, layer: int) -> int:
     """Find the first cell along either axis that counts; those before it are in the margin."""
     reach = backbone.margin - backbone.origin_of(layer)
     return max(0, math.floor(reach / backbone.stride_of(layer))) if backbone.margin else 0
 
 
-def _kept(
-    frame: Frame, backbone: Backbone, stride: int, first: int, start: float, complete_only: bool
-) -> tuple[int, int]:
-    """Count the rows and columns of cells that count, from the first one, centred at `start`, on.
+def _input(
+    image: NDArray[np.uint8], policy: Resize, backbone: Backbone, layers: Sequence[int]
+) -> tuple[Frame, NDArray[np.float32]]:
+    """Resize an image, pad it to whole cells of all layers, and normalise it.
 
-    Without a margin those that hold pixels of the image, or only these for `complete_only`; with
-    one until their centres enclose those of all pixels, as mirrored cells are no worse than others.
+    The padding is black at the right and the bottom or, with a margin, mirrored all around.
     """
-    width, height = frame.content
-    if not backbone.margin:
-        spare = 0 if complete_only else stride - 1
-        return (height + spare) // stride, (width + spare) // stride
-    rows, columns = (
-        min(math.ceil((content - 1 - start) / stride) + 1, padded // stride - first)
-        for content, padded in zip((height, width), frame.padded[::-1], strict=True)
-    )
-    return rows, columns
+    # Layers of a pyramid have several strides: the input must hold whole cells of each.
+    strides = [backbone.stride_of(layer) for layer in layers]
+    multiple, before = math.lcm(backbone.multiple, *strides), backbone.margin
+    frame = policy.plan((image.shape[1], image.shape[0]), multiple)
+    if min(frame.content) < max(strides):
+        raise ValueError(
+            f"image must be at least {max(strides)} x {max(strides)} pixels after resizing for "
+            f"{backbone.name!r}, got {frame.content[0]} x {frame.content[1]}"
+        )
+    width, height = (-(-(n + 2 * before) // multiple) * multiple for n in frame.content)
+    frame = dataclasses.replace(frame, padded=(width, height))
+    right, below = np.subtract(frame.padded, frame.content) - before
+    around = ((before, below), (before, right), (0, 0))
+    whole = np.pad(resize_image(image, frame), around, mode="reflect" if before else "constant")
+    return frame, normalised(whole, backbone)

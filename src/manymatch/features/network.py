@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import struct
 import threading
@@ -31,44 +30,27 @@ _OPSET, _FORMAT = 20, 9
 _TYPES = {"float32": 1, "uint8": 2, "int64": 7}
 
 Array = NDArray[Any]
+_NOTHING: Array = np.zeros(0)
 
 
 class Tensors:
     """Weights by name, or reproducible random ones for tests and timing.
 
-    What a network asks for is remembered: afterwards `missing`, `mismatched` and `unused` say how
-    the file differs from the network.
+    `used` has what a network asked for, by name, with zeros for what the file lacks.
     """
 
     def __init__(self, state: Mapping[str, Array] | None) -> None:
         self._state, self.used = state, dict[str, Array]()
-        self.missing, self.mismatched = set[str](), set[str]()
 
     def __call__(self, name: str, *shape: int) -> Array:
         """Return a tensor of this shape; zeros, if the file has none."""
         if self._state is None:
             found = _random(name, shape)
-        elif name in self._state and self._state[name].shape == shape:
-            found = self._state[name]
         else:
-            (self.mismatched if name in self._state else self.missing).add(name)
-            found = np.zeros(shape, np.float32)
+            found = self._state.get(name, _NOTHING)
+            found = found if found.shape == shape else np.zeros(shape, np.float32)
         self.used[name] = found
         return found
-
-    @property
-    def unused(self) -> set[str]:
-        """Names of the file that the network did not ask for; counters of training do not count."""
-        names = set() if self._state is None else self._state.keys() - self.used.keys()
-        return {name for name in names if not name.endswith("num_batches_tracked")}
-
-    def hash(self) -> str:
-        """Hash all tensors that were asked for, with their names."""
-        digest = hashlib.sha256()
-        for name, value in sorted(self.used.items()):
-            digest.update(f"{name} {value.dtype} {value.shape}\n".encode())
-            digest.update(np.ascontiguousarray(value).data)
-        return digest.hexdigest()
 
 
 def _random(name: str, shape: tuple[int, ...]) -> Array:
@@ -232,38 +214,22 @@ class Network:
         """
         operators = self.needed(outputs)
         used = {name for operator in operators for name in operator.inputs}
-        nodes = [
-            _message(
-                *((1, name) for name in operator.inputs),
-                (2, operator.output),
-                (4, operator.kind),
-                *((5, _attribute(name, value)) for name, value in operator.attributes.items()),
+        graph = [(2, "network")]
+        for kind, names, output, attributes in operators:
+            own = [(5, _attribute(name, value)) for name, value in attributes.items()]
+            graph.append(
+                (1, _message(*((1, name) for name in names), (2, output), (4, kind), *own))
             )
-            for operator in operators
-        ]
-        constants = [
-            _message(
-                *((1, length) for length in value.shape),
-                (2, _TYPES[value.dtype.name]),
-                (8, name),
-                (9, value.tobytes()),
-            )
-            for name, value in self.constants.items()
-            if name in used
-        ]
-        inputs = [
-            _declared(name, dtype, axes)
-            for name, (dtype, axes) in self.inputs.items()
-            if name in used
-        ]
-        graph = _message(
-            *((1, node) for node in nodes),
-            (2, "network"),
-            *((5, constant) for constant in constants),
-            *((11, declared) for declared in inputs),
-            *((12, _declared(name, "float32")) for name in outputs),
-        )
-        return _message((1, _FORMAT), (7, graph), (8, _message((1, ""), (2, _OPSET))))
+        for name, value in self.constants.items():
+            if name in used:
+                lengths = [(1, length) for length in value.shape]
+                kind = (2, _TYPES[value.dtype.name])
+                graph.append((5, _message(*lengths, kind, (8, name), (9, value.tobytes()))))
+        for name, (dtype, axes) in self.inputs.items():
+            if name in used:
+                graph.append((11, _declared(name, dtype, axes)))
+        graph += [(12, _declared(name, "float32")) for name in outputs]
+        return _message((1, _FORMAT), (7, _message(*graph)), (8, _message((1, ""), (2, _OPSET))))
 
 
 @functools.cache
@@ -285,12 +251,9 @@ def _declared(name: str, dtype: str, axes: int | None = None) -> bytes:
 
 
 def _attribute(name: str, value: float | str | Sequence[int]) -> bytes:
-    if isinstance(value, float):
-        return _message((1, name), (2, value), (20, 1))
-    if isinstance(value, int):
-        return _message((1, name), (3, value), (20, 2))
-    if isinstance(value, str):
-        return _message((1, name), (4, value), (20, 3))
+    for kind, number, code in ((float, 2, 1), (int, 3, 2), (str, 4, 3)):
+        if isinstance(value, kind):
+            return _message((1, name), (number, value), (20, code))
     return _message((1, name), *((8, number) for number in value), (20, 7))
 
 

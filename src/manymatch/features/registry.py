@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import importlib.util
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from importlib import resources
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -34,7 +34,7 @@ ENTRY_POINTS = {"backbone": "manymatch.backbones", "matcher": "manymatch.matcher
 #: Short names of detectors.
 ALIASES = {"aliked": "aliked-n16"}
 # Modules that import torch.
-_WITH_TORCH = ("backbones.hub", "backbones.published", "backbones.vjepa", "detectors.superpoint")
+_WITH_TORCH = ("backbones.published", "backbones.vjepa", "detectors.superpoint")
 # How models are listed.
 _KINDS = ("detector", "matcher", "backbone")
 
@@ -118,12 +118,12 @@ class Model:
         return f"https://huggingface.co/{self.hub_id}" if self.gated and self.hub_id else ""
 
 
-# Registered while the program runs.
+# Registered while the program runs, or loaded; models are those of registered matchers.
 _models: dict[str, Model] = {}
 _backbones: dict[str, Callable[..., Backbone]] = {}
-_matchers: dict[str, type[PairMatcher] | FunctionMatcher] = {}
+_matchers: dict[str, Found] = {}
 # Our own factories that are not in the catalogue; a name with a colon takes the name of a model.
-_OWN_PREFIXES = {"hf:": "backbones.hub:load_hub", "timm:": "backbones.hub:load_timm"}
+_OWN_PREFIXES = {"hf:": "backbones.published:load_hub", "timm:": "backbones.published:load_timm"}
 _OWN_MATCHERS = {"lightglue": "matchers.lightglue:LightGlue"}
 
 
@@ -151,10 +151,7 @@ def models() -> dict[str, Model]:
 def find_model(name: object) -> Model:
     """Return a model by name; an unknown one is a `ValueError`."""
     known = models()
-    full = ALIASES.get(name, name) if isinstance(name, str) else name
-    if not isinstance(full, str) or full not in known:
-        raise _unknown("model", name, known)
-    return known[full]
+    return known[_known(ALIASES.get(name, name) if isinstance(name, str) else name, "model", known)]
 
 
 def register_backbone(name: str, *, replace: bool = False) -> Callable[[Factory], Factory]:
@@ -178,14 +175,12 @@ def register_backbone(name: str, *, replace: bool = False) -> Callable[[Factory]
     >>> @register_backbone("mine")                                   # doctest: +SKIP
     ... class Mine(Backbone): ...
     """
-    if not _is_word(name):
-        raise refusal("name", "a word without a colon", name)
+    taken = {known.removesuffix(":") for known in (*_own_backbones(), *_backbones)}
+    _check_name(name, "a word without a colon", () if replace else taken)
 
     def decorate(factory: Factory) -> Factory:
         if not callable(factory):
             raise refusal("factory", "a class or function that makes a Backbone", factory)
-        own = (*_own_backbones(), *_OWN_PREFIXES, *_backbones)
-        _check_free(name, {taken.removesuffix(":") for taken in own}, replace=replace)
         _backbones[name] = factory
         return factory
 
@@ -218,15 +213,22 @@ def register_matcher(
     ... def mine(image0, image1):
     ...     return points0, points1, scores
     """
-    if not _is_word(name) or name == NEAREST:
-        raise refusal("name", f"a word without a colon, other than {NEAREST!r}", name)
+    taken = () if replace else {*_matchers, *_OWN_MATCHERS}
+    _check_name(name, f"a word without a colon, other than {NEAREST!r}", taken)
 
     def decorate(kind: MatcherType) -> MatcherType:
-        _check_free(name, {*_matchers, *_OWN_MATCHERS}, replace=replace)
         _matchers[name] = _checked_matcher(name, kind, takes)
         return kind
 
     return decorate
+
+
+def _check_name(name: object, want: str, taken: Collection[str]) -> None:
+    word = isinstance(name, str) and name not in ("", NEAREST) and name == name.strip()
+    if not word or ":" in str(name):
+        raise refusal("name", want, name)
+    if name in taken:
+        raise refusal("name", "one that is not taken (or replace=True given)", name)
 
 
 def _checked_matcher(name: str, kind: object, takes: object = None) -> Found:
@@ -247,13 +249,14 @@ def matcher_names() -> list[str]:
 
 def find_matcher(name: object) -> Found:
     """Return the class of a matcher, or the matcher of a function, by name."""
-    if not isinstance(name, str) or name not in matcher_names():
-        raise _unknown("matcher", name, [NEAREST, *matcher_names()])
-    if name not in _matchers and name in _OWN_MATCHERS:
-        _matchers[name] = _imported(_OWN_MATCHERS[name])
-    elif name not in _matchers:
-        _matchers[name] = _checked_matcher(name, _entry_points("matcher")[name].load())
-    return _matchers[name]
+    if name not in matcher_names():
+        _known(name, "matcher", [NEAREST, *matcher_names()])
+    wanted = str(name)
+    if wanted not in _matchers:
+        own = _OWN_MATCHERS.get(wanted)
+        kind = _imported(own) if own else _entry_points("matcher")[wanted].load()
+        _matchers[wanted] = _checked_matcher(wanted, kind)
+    return _matchers[wanted]
 
 
 def load_matcher(
@@ -285,12 +288,13 @@ def check_matcher(name: object, detector: str) -> None:
 
 def backbone_names() -> list[str]:
     """Names of all backbones, also of other packages; a name with a colon takes a model's name."""
-    names = (*_backbones, *_own_backbones(), *_OWN_PREFIXES, *_entry_points("backbone"))
-    return sorted(set(names))
+    return sorted({*_backbones, *_own_backbones(), *_entry_points("backbone")})
 
 
-def _own_backbones() -> list[str]:
-    return [name for name, model in _catalogue().items() if model.kind == "backbone"]
+def _own_backbones() -> dict[str, str]:
+    """Factories of our own backbones by name, as `_imported` takes them."""
+    listed = {m.name: m.make for m in _catalogue().values() if m.kind == "backbone"}
+    return listed | _OWN_PREFIXES
 
 
 def detector_names() -> list[str]:
@@ -310,23 +314,18 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     offline : bool
         Never download.
     """
-    if not isinstance(name, str):
-        raise refusal("backbone", "a name", name)
-    head, colon, rest = name.partition(":")
-    key = head + colon
-    if key not in backbone_names():
-        raise _unknown("backbone", name, backbone_names())
-    factory: Callable[..., Backbone]
-    if key in _OWN_PREFIXES:
-        factory = functools.partial(_imported(_OWN_PREFIXES[key]), rest)
-    elif name in _backbones:
-        factory = _backbones[name]
-    elif name in _own_backbones():
-        model = _catalogue()[name]
-        factory = functools.partial(_imported(model.make), model)
-    else:
-        factory = _entry_points("backbone")[name].load()
-    return factory(weights=weights, offline=offline)
+    head, colon, rest = name.partition(":") if isinstance(name, str) else ("", "", "")
+    key = _known(
+        head + colon if head + colon in _OWN_PREFIXES else name, "backbone", backbone_names()
+    )
+    factory = _backbones.get(key)
+    if factory is None and key in _own_backbones():
+        found = _imported(_own_backbones()[key])
+        factory = functools.partial(found, rest if colon else _catalogue()[key])
+    elif factory is None:
+        factory = _entry_points("backbone")[key].load()
+    backbone: Backbone = factory(weights=weights, offline=offline)
+    return backbone
 
 
 def load_detector(
@@ -345,11 +344,7 @@ def load_detector(
     `Selection` and `load_backbone`. By default radius and threshold are those of the published
     code: a radius of 4 for SuperPoint, 2 for ALIKED and XFeat. SIFT and ORB have none.
     """
-    if not isinstance(name, str):
-        raise refusal("detector", "a name", name)
-    if name not in detector_names():
-        raise _unknown("detector", name, detector_names())
-    model = find_model(name)
+    model = find_model(_known(name, "detector", detector_names()))
     kind: type[Detector] = _imported(model.make)
     for setting, value, exists in (
         ("nms_radius", nms_radius, kind.default_nms_radius is not None),
@@ -377,17 +372,11 @@ def _entry_points(kind: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS[kind])}
 
 
-def _is_word(name: object) -> bool:
-    return isinstance(name, str) and name != "" and ":" not in name and name == name.strip()
-
-
-def _check_free(name: str, taken: set[str], *, replace: bool) -> None:
-    if not replace and name in taken:
-        raise refusal("name", "one that is not taken (or replace=True given)", name)
-
-
-def _unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
+def _known(name: object, kind: str, known: Iterable[str]) -> str:
+    """Return a name that is known."""
     listed = list(known)
-    return ValueError(
+    if isinstance(name, str) and name in listed:
+        return name
+    raise ValueError(
         f"{kind} must be one of {', '.join(listed)}{suggest(name, listed)}, got {name!r}"
     )

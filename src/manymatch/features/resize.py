@@ -18,13 +18,9 @@ from manymatch._validate import FloatArray, choice, flag, integer, require
 
 _LARGEST = 65_536
 
-#: Rules by which an image is brought to a length of its longer edge.
-#:
-#: - "exact": the longer edge becomes exactly that long. Pixels are averaged over areas where the
-#:   image shrinks and interpolated linearly where it grows.
-#: - "paper": both edges are truncated after the product with the scale in double precision, which
-#:   takes one pixel from the longer edge where rounding leaves it just below (644 becomes 1023).
-#:   Always OpenCV's INTER_AREA, which for growing images is not smooth: see `resize_image`.
+#: Rules by which the longer edge gets its length: exactly, areas averaged where the image shrinks
+#: and interpolated linearly where it grows; or as in the paper's code, which truncates both edges
+#: after the product with the scale in double precision (644 can become 1023), always by INTER_AREA.
 RULES = ("exact", "paper")
 
 
@@ -58,8 +54,7 @@ class Resize:
     Parameters
     ----------
     longest : int, optional
-        Length of the longer edge in pixels, the other one follows and is truncated; None leaves
-        the image as it is.
+        Length of the longer edge in pixels; None leaves the image as it is.
     enlarge : bool
         Whether a smaller image is enlarged to `longest`.
     patches : int, optional

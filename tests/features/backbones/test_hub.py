@@ -9,9 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 T = pytest.importorskip("transformers")
 
-from manymatch.features.backbones.hub import load_hub  # noqa: E402
+from manymatch.features.backbones.published import load_hub  # noqa: E402
 from manymatch.features.registry import load_backbone  # noqa: E402
-from manymatch.features.weights import WeightsError, load_state, random_weights  # noqa: E402
+from manymatch.features.weight_files import WeightsError, load_state  # noqa: E402
+from manymatch.features.weights import random_weights  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}

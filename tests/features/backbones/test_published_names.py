@@ -18,7 +18,8 @@ from torch.nn import functional as f  # noqa: E402
 from manymatch.features.backbones import published as dino  # noqa: E402
 from manymatch.features.device import weights_hash  # noqa: E402
 from manymatch.features.registry import load_detector, models  # noqa: E402
-from manymatch.features.weights import WeightsError, renamed  # noqa: E402
+from manymatch.features.weight_files import WeightsError  # noqa: E402
+from manymatch.features.weights import renamed  # noqa: E402
 from tests.support import tiny_networks as tiny  # noqa: E402
 
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 if importlib.util.find_spec("timm") is None:
     pytest.skip("timm is not installed", allow_module_level=True)
 
-from manymatch.features.backbones.hub import load_timm  # noqa: E402
+from manymatch.features.backbones.published import load_timm  # noqa: E402
 from manymatch.features.registry import load_backbone  # noqa: E402
 from manymatch.features.weights import WeightsError  # noqa: E402
 from tests.support.tiny_networks import pixels  # noqa: E402

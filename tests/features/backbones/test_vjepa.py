@@ -19,7 +19,8 @@ from manymatch.features.backbones.vjepa import (  # noqa: E402
 )
 from manymatch.features.debias import PositionalBasis  # noqa: E402
 from manymatch.features.registry import load_backbone, models  # noqa: E402
-from manymatch.features.weights import WeightsError, random_weights  # noqa: E402
+from manymatch.features.weight_files import WeightsError  # noqa: E402
+from manymatch.features.weights import random_weights  # noqa: E402
 from tests.oracles import vjepa as twin  # noqa: E402
 
 TINY = (128, 192, (1, 2, 3, 4))

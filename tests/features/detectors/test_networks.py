@@ -11,7 +11,8 @@ import pytest
 
 from manymatch.features.device import Device
 from manymatch.features.registry import load_detector, models
-from manymatch.features.weights import WeightsError, locate
+from manymatch.features.weight_files import WeightsError
+from manymatch.features.weights import locate
 from tests.support.data_folder import data_folder
 from tests.support.synthetic_images import texture
 
@@ -303,7 +304,7 @@ def test_xfeat_differs_from_the_published_network_by_rounding(size, device):
         pytest.importorskip("onnxruntime")
     ours, image = detector("xfeat"), scene(*size)
     image = np.pad(image, ((0, -size[1] % 32), (0, -size[0] % 32), (0, 0)), "edge")
-    names = [ours._values[name] for name in ("scores", "reliability", "features")]
+    names = [ours.values[name] for name in ("scores", "reliability", "features")]
     ours.module.to(Device(device))
     try:
         found = ours.module.run(names, {"image": image[None]})

@@ -17,7 +17,8 @@ from manymatch.features.extractor import Extractor, Features  # noqa: E402
 from manymatch.features.feature_config import FeatureConfig  # noqa: E402
 from manymatch.features.matchers import matcher_graph  # noqa: E402
 from manymatch.features.registry import find_model, load_matcher  # noqa: E402
-from manymatch.features.weights import WeightsError, fill, locate  # noqa: E402
+from manymatch.features.weight_files import WeightsError  # noqa: E402
+from manymatch.features.weights import fill, locate  # noqa: E402
 from tests.support.synthetic_images import texture  # noqa: E402
 
 packaged = pytest.mark.skipif(

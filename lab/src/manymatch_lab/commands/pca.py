@@ -11,7 +11,7 @@ from manymatch.cli.console import Json, check_images, print_json, print_plain, w
 from manymatch.features.device import works_now
 from manymatch.features.feature_config import FEATURE_PRESETS, NATIVE, FeatureConfig
 from manymatch.features.resize import Resize
-from manymatch.features.weights import WeightsError
+from manymatch.features.weight_files import WeightsError
 from manymatch.io.files import require
 from manymatch.io.image import load_image
 from manymatch.matcher.config import MatcherConfig

@@ -19,7 +19,8 @@ from manymatch.features.device import PRECISIONS
 from manymatch.features.extractor import Features
 from manymatch.features.feature_config import FEATURE_PRESETS, FeatureConfig
 from manymatch.features.registry import find_model, models
-from manymatch.features.weights import RANDOM, locate, sha256_of, weight_files
+from manymatch.features.weight_files import sha256_of, weight_files
+from manymatch.features.weights import RANDOM, locate
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import as_folder, read_bytes
 from manymatch.io.pairs import Pair

@@ -24,7 +24,8 @@ from manymatch.features.device import choose_device, to_device, weights_hash
 from manymatch.features.extractor import Features
 from manymatch.features.registry import Model, find_model, load_detector
 from manymatch.features.resize import Resize, resize_image, turned_back
-from manymatch.features.weights import WeightsError, find_weights
+from manymatch.features.weight_files import WeightsError
+from manymatch.features.weights import find_weights
 from manymatch.graph import AssociationGraph
 from manymatch.io.files import as_path, read_bytes, read_npz, write_npz
 from manymatch.io.image import load_image

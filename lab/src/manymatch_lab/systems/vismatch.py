@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from manymatch.features.device import choose_device, weights_hash
 from manymatch.features.registry import Model
-from manymatch.features.weights import WeightsError
+from manymatch.features.weight_files import WeightsError
 from manymatch.io.files import require
 from manymatch_lab.systems.base import MAX_KEYPOINTS, NativeSystem, System, is_installed
 

@@ -1,52 +1,55 @@
-"""Vision networks of transformers: DINOv2, DINOv3 (ViTs and ConvNeXts) and SigLIP 2 NaFlex.
+"""Vision networks of transformers and timm: those of the catalogue, and any other by its name.
 
-Their weights load from the hub's files and from the ``.pth`` files that Meta publishes, whose names
-are translated to the hub's. Shapes, revisions and hashes are in ``models.toml``.
+In the catalogue are DINOv2, DINOv3 (ViTs and ConvNeXts) and SigLIP 2 NaFlex. Their weights load
+from the hub's files and from the ``.pth`` files that Meta publishes, whose names are translated to
+the hub's. Shapes, revisions and hashes are in ``models.toml``. Other vision transformers are
+``hf:<id or folder>`` and ``timm:<model>``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
-from manymatch._validate import require
+from manymatch._validate import require, suggest
 from manymatch.features.backbones import Backbone, Maps
 from manymatch.features.device import works_now
+from manymatch.features.registry import Model
 from manymatch.features.resize import Resize
+from manymatch.features.weight_files import State, WeightsError, first_line, load_state
 from manymatch.features.weights import (
     RANDOM,
-    State,
-    WeightsError,
     check_keys,
     find_weights,
     freeze,
-    load_state,
+    load_weights,
     random_weights,
     renamed,
 )
-
-if TYPE_CHECKING:
-    from manymatch.features.registry import Model
+from manymatch.io.files import read_json
 
 # Frequencies of DINOv3's rotary positions, which its files hold as they were in training: rounded.
 _PERIODS = "rope_embed.periods"
 # What SigLIP 2's files hold beside the image encoder.
 _TEXT = ("text_model.", "logit_")
-_HALF = (0.5, 0.5, 0.5)
-_BUDGET = 1024
+# Names of the norm after the last block.
+_NORMS = ("layernorm", "norm", "post_layernorm", "layer_norm")
 # Never read without a training mask, and left out of some files.
 _UNUSED = ("mask_token",)
+# Parts behind the last block, which no map needs.
+_HEADS = ("pooler.", "head.", "classifier.")
+_UNIT = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 def load_dinov2(model: Model, weights: object = None, offline: bool = False) -> TokenBackbone:
     """Make a ViT; its learned position embedding is resized to the grid of every image."""
-    module: Any = published_network(model, weights, offline, convert=split)
-    prefix = 1 + getattr(module.config, "num_register_tokens", 0)
-    return TokenBackbone(model, module, module.encoder.layer, module.layernorm, prefix)
+    return TokenBackbone(model, published_network(model, weights, offline, convert=split))
 
 
 def load_dinov3(model: Model, weights: object = None, offline: bool = False) -> TokenBackbone:
@@ -56,18 +59,17 @@ def load_dinov3(model: Model, weights: object = None, offline: bool = False) -> 
     published network uses them so; the hub's files do not, and transformers computes them exactly.
     Here every file gives what its publisher's code gives.
     """
-    found: State = {}
+    periods: list[torch.Tensor] = []
 
     def convert(state: State) -> State:
-        found.update(state)
+        periods.extend(state[key] for key in state.keys() & {_PERIODS})
         return without_key_bias(state)
 
     module: Any = published_network(model, weights, offline, convert=convert)
-    if _PERIODS in found:
+    for values in periods:
         # A part of the state from now on, so that the hash of the weights knows of it.
-        module.rope_embeddings.register_buffer("inv_freq", 1.0 / found[_PERIODS].float())
-    prefix = 1 + module.config.num_register_tokens
-    return TokenBackbone(model, module, module.model.layer, module.norm, prefix)
+        module.rope_embeddings.register_buffer("inv_freq", 1.0 / values.float())
+    return TokenBackbone(model, module)
 
 
 def load_convnext(model: Model, weights: object = None, offline: bool = False) -> ConvNext:
@@ -77,11 +79,7 @@ def load_convnext(model: Model, weights: object = None, offline: bool = False) -
 
 def load_siglip2(model: Model, weights: object = None, offline: bool = False) -> Naflex:
     """Make an image encoder; it has no prefix tokens."""
-    module: Any = published_network(model, weights, offline, spare=_TEXT)
-    backbone = Naflex(model, module, module.encoder.layers, module.post_layernorm)
-    backbone.mean = backbone.std = _HALF
-    backbone.resize = Resize.budget(_BUDGET)
-    return backbone
+    return Naflex(model, published_network(model, weights, offline, spare=_TEXT))
 
 
 def without_key_bias(state: State) -> State:
@@ -157,25 +155,53 @@ def run_blocks(
 
 
 class TokenBackbone(Backbone):
-    """A vision transformer: one sequence of tokens, `prefix` others, then the patches row by row.
+    """A vision transformer of transformers: one sequence of tokens, the patches row by row at last.
 
-    `blocks` are those of `module`, in order. A `final_norm` is applied to every asked layer if a
-    norm is wanted.
+    Its blocks, its final norm and the number of tokens before the patches are found by looking at
+    it, and by running it once.
     """
 
     module: torch.nn.Module
 
-    def __init__(
-        self, model: Model, module: Any, blocks: Any, final_norm: Any, prefix: int = 0
-    ) -> None:
+    def __init__(self, model: Model, module: Any) -> None:
         self.name, self.licence, self.module = model.name, model.licence, module
-        self.blocks, self.final_norm, self.prefix = blocks, final_norm, prefix
-        self.patch_size, self.dim = module.config.patch_size, module.config.hidden_size
-        self.has_norm, self.num_layers = final_norm is not None, len(blocks)
+        patch, depth = module.config.patch_size, module.config.num_hidden_layers
+        self.patch_size = patch if isinstance(patch, int) else patch[0]
+        self.dim = module.config.hidden_size
+        lists = [
+            part
+            for part in module.modules()
+            if isinstance(part, torch.nn.ModuleList)
+            and len(part) == depth
+            and len({type(block) for block in part}) == 1
+        ]
+        if len(lists) != 1:
+            raise ValueError(f"it has {len(lists)} lists of {depth} blocks")
+        norms = (getattr(module, name) for name in _NORMS if hasattr(module, name))
+        self.blocks, self.final_norm = lists[0], next(norms, None)
+        self.has_norm, self.num_layers = self.final_norm is not None, depth
+        rows, columns = 3, 4
+        black = torch.zeros(1, 3, rows * self.patch_size, columns * self.patch_size)
+        with torch.inference_mode():
+            ends = run_blocks(module, self.blocks, [1, depth], self.inputs(black))
+        shapes = {tuple(tokens.shape) for tokens in ends.values()}
+        self.prefix = min(shape[1] for shape in shapes) - rows * columns
+        if self.prefix < 0 or shapes != {(1, self.prefix + rows * columns, self.dim)}:
+            found = " and ".join(map(str, sorted(shapes)))
+            raise ValueError(f"for {rows} x {columns} patches its blocks return shapes {found}")
 
     def inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
         """Return the keyword arguments of the network for (B, 3, H, W) pixels."""
-        return {"pixel_values": pixels}
+        takes = inspect.signature(type(self.module).forward).parameters
+        arguments: dict[str, Any] = {"pixel_values": pixels}
+        if "interpolate_pos_encoding" in takes:
+            arguments["interpolate_pos_encoding"] = True
+        if "noise" in takes:
+            # Masked autoencoders sort their tokens by this noise: it keeps their order.
+            rows, columns = (length // self.patch_size for length in pixels.shape[2:])
+            order = torch.arange(rows * columns, dtype=torch.float32, device=pixels.device)
+            arguments["noise"] = order.expand(len(pixels), -1)
+        return arguments
 
     def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:
         """Compute maps; see `Backbone.forward`."""
@@ -199,6 +225,9 @@ class TokenBackbone(Backbone):
 
 class Naflex(TokenBackbone):
     """An image encoder that is given patches instead of pixels."""
+
+    mean = std = (0.5, 0.5, 0.5)
+    resize = Resize.budget(1024)
 
     def inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
         """Cut (B, 3, H, W) pixels into (B, N, 3 * patch ** 2) patches, colours innermost."""
@@ -252,13 +281,11 @@ def published_network(
     spare: tuple[str, ...] = (),
     convert: Callable[[State], State] | None = None,
 ) -> torch.nn.Module:
-    """Make a published network and load every one of its weights, or refuse.
+    """Make a network of the catalogue; its config.json, if there is one, is not read.
 
     Of `model.settings`, "network" is the stem of its class in transformers, such as "Dinov2" for
-    ``Dinov2Config`` and ``Dinov2Model``, and the rest are fields of the configuration; a
-    ``config.json`` beside the weights is not read. Tensors of the file that begin with `spare` are
-    not used. `convert` changes the tensors of the authors' own file before their names are
-    translated.
+    ``Dinov2Config`` and ``Dinov2Model``, and the rest are fields of the configuration. The other
+    arguments are as in `load_network`.
     """
     transformers = require("transformers", "this network", "features", works_now)
     source = find_weights(model, weights, offline)
@@ -327,3 +354,141 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+def load_hub(model: str, weights: object = None, offline: bool = False) -> TokenBackbone:
+    """Make a model by its id on the hub, or from a folder with a config.json."""
+    transformers = require("transformers", "this network", "features", works_now)
+    name, local = f"hf:{model}", Path(model).expanduser()
+    record = Model(name, "backbone", "hub", hub_id=model, licence=f"see its page ({model})")
+    own = local.is_dir() and weights is None
+    source = local if own else find_weights(record, weights, offline)
+    folder = local if local.is_dir() or source == RANDOM else source
+    if not (folder / "config.json").is_file():
+        raise WeightsError(
+            f"weights of {name!r} must be a folder with a config.json, got {str(folder)!r}"
+        )
+    config = _read_config(transformers.AutoConfig, folder)
+    # The image encoder may be a part of a larger model.
+    config = getattr(config, "vision_config", config)
+    if config.model_type == "vit_mae":
+        config.mask_ratio = 0.0
+    try:
+        network = transformers.MODEL_MAPPING[type(config)]
+        # Files hold text encoders and heads under many names, which are not used.
+        module = load_network(network, config, source, record, ("",), _HEADS)
+        backbone = TokenBackbone(record, module)
+        backbone.mean, backbone.std = _normalisation(folder, config.model_type)
+    except WeightsError:
+        raise
+    except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
+        raise ValueError(
+            f"model must be a vision transformer that transformers knows, got {name!r} "
+            f"({config.model_type}: {first_line(error)})"
+        ) from None
+    return backbone
+
+
+def _read_config(config_class: Any, folder: Path) -> Any:
+    """Read config.json; that of a larger model that contains this one gives its part."""
+    try:
+        with quiet():
+            return config_class.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+    except Exception as error:  # noqa: BLE001 (its checks raise errors of a dozen kinds)
+        raise WeightsError(
+            f"weights must have a config.json that transformers reads, got {str(folder)!r} "
+            f"({first_line(error)})"
+        ) from None
+
+
+def _normalisation(folder: Path, kind: str) -> Any:
+    """Mean and standard deviation that the network was trained with."""
+    if kind == "radio":
+        # It normalises inside; its processor is ignored.
+        return _UNIT
+    content = read_json(folder / "preprocessor_config.json", "a JSON file of the normalisation")
+    try:
+        if not content.get("do_normalize", True):
+            return _UNIT
+        mean, std = (tuple(map(float, content[key])) for key in ("image_mean", "image_std"))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        mean = std = ()
+    if len(mean) != 3 or len(std) != 3:
+        raise ValueError("its preprocessor_config.json lacks image_mean and image_std of RGB")
+    return mean, std
+
+
+class TimmBackbone(Backbone):
+    """A vision transformer of timm, which itself knows how to return its blocks."""
+
+    def __init__(self, model: Model, module: Any) -> None:
+        self.name, self.licence, self.module = model.name, model.licence, module
+        self.patch_size = int(module.patch_embed.patch_size[0])
+        self.dim = int(module.embed_dim)
+        self.num_layers = len(module.blocks)
+        self.mean, self.std = (tuple(module.pretrained_cfg[name]) for name in ("mean", "std"))
+
+    def forward(self, pixels: torch.Tensor, layers: Sequence[int], norm: bool) -> Maps:
+        """Compute maps; see `Backbone.forward`."""
+        module: Any = self.module
+        maps = module.forward_intermediates(
+            pixels,
+            indices=[layer - 1 for layer in layers],
+            norm=norm,
+            stop_early=True,
+            output_fmt="NCHW",
+            intermediates_only=True,
+        )
+        return dict(zip(layers, maps, strict=True))
+
+
+def load_timm(model: str, weights: object = None, offline: bool = False) -> TimmBackbone:
+    """Make a model of timm by its name there, with a tag for particular weights or without."""
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:
+        raise ModuleNotFoundError(
+            "backbones of timm need timm and a torchvision that fits torch: "
+            f'pip install "manymatch[timm]" ({error})'
+        ) from error
+    module = _create(timm, model)
+    facts = module.pretrained_cfg
+    licence = str(facts.get("license") or "unknown")
+    hub_id = facts.get("hf_hub_id") or None
+    if hub_id and hub_id.endswith("/"):
+        # The slash stands for the model's own name.
+        hub_id = ".".join(filter(None, (hub_id + facts["architecture"], facts.get("tag"))))
+    record = Model(f"timm:{model}", "backbone", "timm", hub_id=hub_id, licence=licence)
+
+    def own_keys(state: State) -> State:
+        """Bring a checkpoint to the keys and sizes of the network, and drop its classifier."""
+        convert = getattr(sys.modules[type(module).__module__], "checkpoint_filter_fn", None)
+        heads = facts.get("classifier") or ()
+        heads = (heads,) if isinstance(heads, str) else heads
+        dropped = tuple(f"{head}." for head in heads)
+        state = state if convert is None else convert(state, module)
+        return {key: value for key, value in state.items() if not key.startswith(dropped)}
+
+    load_weights(record, lambda: module, weights, offline, convert=own_keys)
+    return TimmBackbone(record, module)
+
+
+def _create(timm: Any, name: str) -> Any:
+    """Make the network without its classifier, if it is a plain ViT for images of any size."""
+    if not timm.is_model(name):
+        known = timm.list_models()
+        raise ValueError(f"model must be one that timm lists{suggest(name, known)}, got {name!r}")
+    try:
+        module = timm.create_model(name, num_classes=0, dynamic_img_size=True)
+    except TypeError:
+        module = None
+    patch = getattr(getattr(module, "patch_embed", None), "patch_size", (0, 1))
+    plain = all(hasattr(module, part) for part in ("blocks", "embed_dim", "forward_intermediates"))
+    if not plain or patch[0] != patch[1]:
+        raise ValueError(
+            "model must be a vision transformer of timm with square patches for images of any "
+            f"size, got {name!r}"
+        )
+    return module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from manymatch._validate import FloatArray, IndexArray, integer, real
 
 if TYPE_CHECKING:
-    import torch
-
-    from manymatch.features.network import Network
     from manymatch.features.registry import Model
 
 # Larger radii and borders than any image are typing errors.
@@ -79,22 +76,25 @@ class Selection:
 class Detector(abc.ABC):
     """Finds keypoints.
 
-    Its constructor takes the arguments of `find_weights`. `dim` is the length of its own
-    descriptors, or None when it only detects. `module` is the network, if any: moved between
-    devices, and hashed for the cache.
+    `weights` and `offline` are as in `find_weights`. `dim` is the length of its own descriptors, or
+    None when it only detects. `module` is the network, if any: moved between devices, and hashed
+    for the cache.
     """
 
     #: Settings of the published code; None where the detector has no such setting.
     default_threshold: ClassVar[float | None] = None
     default_nms_radius: ClassVar[int | None] = None
-    module: torch.nn.Module | Network | None = None
+    module: Any = None
 
     def __init__(
-        self, model: Model, selection: Selection, *, weights: object, offline: bool
+        self, model: Model, selection: Selection, *, weights: object = None, offline: bool = False
     ) -> None:
-        del weights, offline
+        self.model, self.selection = model, selection
         self.name, self.dim, self.licence = model.name, model.dim, model.licence
-        self.selection = selection
+        self.open(weights, offline)
+
+    def open(self, weights: object, offline: bool) -> None:  # noqa: B027 - most have something
+        """Load what it needs."""
 
     @abc.abstractmethod
     def detect(self, image: NDArray[np.uint8]) -> Keypoints:

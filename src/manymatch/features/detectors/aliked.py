@@ -9,22 +9,16 @@ the compiled core takes each row through all of them, on a CPU of which one core
 
 from __future__ import annotations
 
-import functools
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from manymatch import _core
 from manymatch._validate import FloatArray, IndexArray
-from manymatch.features.detectors.networks import NetworkDetector
+from manymatch.features.detectors.networks import OperatorDetector
 from manymatch.features.network import Array, Network, Tensors
-from manymatch.features.weights import load_network
-
-if TYPE_CHECKING:
-    from manymatch.features.detectors import Selection
-    from manymatch.features.registry import Model
 
 _Map = NDArray[np.float32]
 # Kernel, bias and activation of a convolution in the core, and the kernel of a shortcut.
@@ -53,7 +47,7 @@ class _Maps(NamedTuple):
     size: tuple[int, int]
 
 
-class Aliked(NetworkDetector):
+class Aliked(OperatorDetector):
     """Keypoints at the soft maximum of the score within two pixels of a peak.
 
     The suppression acts before that step, so keypoints may be nearer than its radius by up to
@@ -63,15 +57,12 @@ class Aliked(NetworkDetector):
 
     default_threshold = 0.2
     default_nms_radius = 2
-    module: Network
 
-    def __init__(
-        self, model: Model, selection: Selection, *, weights: object, offline: bool
-    ) -> None:
-        super().__init__(model, selection, weights=weights, offline=offline)
-        self._looks = int(model.settings["looks"])
-        build = functools.partial(build_aliked, dim=model.dim or 0, looks=self._looks)
-        self.module, (self._values, *self._layers) = load_network(model, build, weights, offline)
+    def build(self, tensors: Tensors) -> tuple[Network, dict[str, str]]:
+        """Write down the layers of the core and the network of the rest."""
+        self._looks = int(self.model.settings["looks"])
+        network, values, self._layers = build_aliked(tensors, self.dim or 0, self._looks)
+        return network, values
 
     def maps(self, image: NDArray[np.uint8]) -> tuple[_Map, _Maps]:
         """Score of every pixel, and the maps of all levels; both sides are padded alike."""
@@ -91,7 +82,7 @@ class Aliked(NetworkDetector):
         )
         wanted = [(1, "means", small), (2, "pixels", level), (3, "pixels", share)]
         _core.convolve_map(half, finer, wanted)
-        names = [self._values[f"{kind}{k}"] for k in _FACTORS for kind in ("level", "share")]
+        names = [self.values[f"{kind}{k}"] for k in _FACTORS for kind in ("level", "share")]
         found = self.module.run(names, {"small": small[None], "longest": longest})
         levels = [level, *(values[0] for values in found[::2])]
         shares = [share, *(values[0] for values in found[1::2])]
@@ -133,7 +124,7 @@ class Aliked(NetworkDetector):
         )
 
     def _run(self, name: str, inputs: dict[str, Array]) -> _Map:
-        return self.module.run([self._values[name]], inputs)[0]
+        return self.module.run([self.values[name]], inputs)[0]
 
 
 class _Aliked(Network):
@@ -175,8 +166,8 @@ class _Aliked(Network):
 
 
 def build_aliked(
-    tensors: Tensors, *, dim: int, looks: int
-) -> tuple[Network, tuple[dict[str, str], list[_Layer], list[_Layer], list[_Layer]]]:
+    tensors: Tensors, dim: int, looks: int
+) -> tuple[Network, dict[str, str], tuple[list[_Layer], list[_Layer], list[_Layer]]]:
     """Write ALIKED down; `looks` are the places from which a descriptor is made.
 
     The values are, channels last, maps of the coarse levels and their shares in the scores; offsets
@@ -228,4 +219,4 @@ def build_aliked(
     y = network.add("MatMul", network.add("Reshape", y, np.array([-1, looks * dim])), gathered)
     length = network.add("Clip", network.add("ReduceL2", y, np.array([1])), np.float32(1e-12))
     values["descriptors"] = network.add("Div", y, length)
-    return network, (values, stem, finer, head)
+    return network, values, (stem, finer, head)

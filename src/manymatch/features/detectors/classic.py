@@ -32,8 +32,8 @@ _STRIDE = 16
 class _OfOpenCv(Detector):
     """What the detectors of OpenCV have in common."""
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+    def open(self, weights: object, offline: bool) -> None:  # noqa: ARG002
+        """Import OpenCV."""
         self._cv2 = require("cv2", f"the detector {self.name!r}", "images")
 
     def _run(self, engine: Any, image: NDArray[np.uint8]) -> tuple[Any, Any, Any, Any]:

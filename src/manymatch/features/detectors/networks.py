@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import abc
 import itertools
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from manymatch._validate import FloatArray, IndexArray, require
 from manymatch.features.detectors import Detector, Keypoints, by_score
+from manymatch.features.weights import load_network
+
+if TYPE_CHECKING:
+    from manymatch.features.network import Network, Tensors
 
 _Map = NDArray[np.float32]
 
@@ -66,6 +70,18 @@ class NetworkDetector(Detector):
     def settings(self) -> dict[str, object]:
         """Everything that changes a number, apart from the weights."""
         return {**super().settings(), "nms_rounds": self.nms_rounds}
+
+
+class OperatorDetector(NetworkDetector):
+    """A detector whose network is a list of operators; a subclass writes `build` as well."""
+
+    def open(self, weights: object, offline: bool) -> None:
+        """Load the network, and the names of its values."""
+        self.module, self.values = load_network(self.model, self.build, weights, offline)
+
+    @abc.abstractmethod
+    def build(self, tensors: Tensors) -> tuple[Network, dict[str, str]]:
+        """Write the network down; return also the names of its values."""
 
 
 def find_peaks(scores: _Map, radius: int, threshold: float, rounds: int = 0) -> IndexArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +13,6 @@ from manymatch._validate import FloatArray, require
 from manymatch.features.detectors.networks import NetworkDetector
 from manymatch.features.device import inference, works_now
 from manymatch.features.weights import load_weights
-
-if TYPE_CHECKING:
-    from manymatch.features.detectors import Selection
-    from manymatch.features.registry import Model
 
 _Map = NDArray[np.float32]
 
@@ -34,13 +30,10 @@ class SuperPoint(NetworkDetector):
     default_threshold = 0.0005
     default_nms_radius = 4
     nms_rounds = 2
-    module: torch.nn.Module
 
-    def __init__(
-        self, model: Model, selection: Selection, *, weights: object, offline: bool
-    ) -> None:
-        super().__init__(model, selection, weights=weights, offline=offline)
-        self.module = load_weights(model, self._build, weights, offline)
+    def open(self, weights: object, offline: bool) -> None:
+        """Load the network."""
+        self.module = load_weights(self.model, self._build, weights, offline)
 
     def _build(self) -> Any:
         """Make the network without weights, and without a choice of keypoints of its own.

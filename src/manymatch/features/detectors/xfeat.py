@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from manymatch._validate import FloatArray
-from manymatch.features.detectors.networks import NetworkDetector
+from manymatch.features.detectors.networks import OperatorDetector
 from manymatch.features.maps import FeatureMap, unit_rows
 from manymatch.features.network import Network, Tensors
-from manymatch.features.weights import load_network
-
-if TYPE_CHECKING:
-    from manymatch.features.detectors import Selection
-    from manymatch.features.registry import Model
 
 _Map = NDArray[np.float32]
 
@@ -25,7 +18,7 @@ _CELL = 8
 _MULTIPLE = 32
 
 
-class XFeat(NetworkDetector):
+class XFeat(OperatorDetector):
     """Keypoints at whole pixels, sorted by score times reliability.
 
     The published code resizes images to multiples of 32; here they are padded, so that positions
@@ -35,19 +28,16 @@ class XFeat(NetworkDetector):
 
     default_threshold = 0.05
     default_nms_radius = 2
-    module: Network
 
-    def __init__(
-        self, model: Model, selection: Selection, *, weights: object, offline: bool
-    ) -> None:
-        super().__init__(model, selection, weights=weights, offline=offline)
-        self.module, self._values = load_network(model, build_xfeat, weights, offline)
+    def build(self, tensors: Tensors) -> tuple[Network, dict[str, str]]:
+        """Write the network down."""
+        return build_xfeat(tensors)
 
     def maps(self, image: NDArray[np.uint8]) -> tuple[_Map, tuple[FeatureMap, _Map]]:
         """Score of every pixel; reliability and features of every cell of the padded image."""
         height, width = image.shape[:2]
         padded = np.pad(image, [*((0, -n % _MULTIPLE) for n in (height, width)), (0, 0)], "edge")
-        values = [self._values[name] for name in ("scores", "reliability", "features")]
+        values = [self.values[name] for name in ("scores", "reliability", "features")]
         scores, reliability, features = self.module.run(values, {"image": padded[None]})
         centre = (_CELL - 1) / 2
         sure = FeatureMap(reliability[0], (centre, centre), (_CELL, _CELL))
@@ -65,7 +55,7 @@ class XFeat(NetworkDetector):
         last = np.array(cells.shape[:1:-1]) * _CELL - 1
         where = (2.0 * points / last - 1.0).astype(np.float32)[None, None]
         inputs = {"cells": cells, "where": where}
-        (sampled,) = self.module.run([self._values["descriptors"]], inputs)
+        (sampled,) = self.module.run([self.values["descriptors"]], inputs)
         return unit_rows(sampled[0, :, 0].T)
 
 

@@ -61,10 +61,8 @@ class PairMatcher(abc.ABC):
         """The network, loaded when first used; None where there is none."""
         from manymatch.features.weights import find_weights
 
-        if not self.weights:
-            return None
         if self.model is None:
-            raise refusal("detector", f"one of {', '.join(self.weights)}", self.detector)
+            return None
         found = find_weights(self.model, offline=self.offline)
         return to_device(self.build(found, self.model), choose_device(self.device))
 

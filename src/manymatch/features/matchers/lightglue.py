@@ -115,28 +115,20 @@ class _LightGlue(Network):
         # By head, pair of numbers, number of the pair, and query, key or value.
         weight = weight.reshape(self.heads, width // 2, 2, 3, channels)
         bias = bias.reshape(self.heads, width // 2, 2, 3)
-        turned = []
+
+        def part(number: int | slice, kind: int, factor: float, width: int) -> str:
+            matrix = (factor * weight[:, :, number, kind]).reshape(-1, channels)
+            shift = (factor * bias[:, :, number, kind]).reshape(-1)
+            return self.split(self.linear(x, matrix, shift), width)
+
+        turned, (cosine, sine) = [], waves
         for kind, factor in ((0, width**-0.5), (1, 1.0)):
-            u, v = (
-                self.split(
-                    self.linear(
-                        x,
-                        (factor * weight[:, :, k, kind]).reshape(-1, channels),
-                        (factor * bias[:, :, k, kind]).reshape(-1),
-                    ),
-                    width // 2,
-                )
-                for k in (0, 1)
-            )
-            cosine, sine = waves
+            u, v = (part(number, kind, factor, width // 2) for number in (0, 1))
             real = self.add("Sub", self.add("Mul", u, cosine), self.add("Mul", v, sine))
             other = self.add("Add", self.add("Mul", v, cosine), self.add("Mul", u, sine))
             turned.append(self.add("Concat", real, other, axis=2))
         queries, keys = turned
-        values = self.split(
-            self.linear(x, weight[:, :, :, 2].reshape(-1, channels), bias[:, :, :, 2].reshape(-1)),
-            width,
-        )
+        values = part(slice(None), 2, 1.0, width)
         logits = self.add("MatMul", queries, self.add("Transpose", keys, perm=[0, 2, 1]))
         message = self.attention(logits, values, channels)
         message = self.layer(message, f"{name}.out_proj", channels, channels)

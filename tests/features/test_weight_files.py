@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manymatch.features import weights
+from manymatch.features import weight_files
 from manymatch.features.detectors.xfeat import build_xfeat
 from manymatch.features.device import weights_hash
 from manymatch.features.network import Tensors
 from manymatch.features.registry import models
-from manymatch.features.torch_files import read_tensors
-from manymatch.features.weights import WeightsError, load_network
+from manymatch.features.weight_files import WeightsError, read_tensors
+from manymatch.features.weights import load_network
 
 torch = pytest.importorskip("torch")
 
@@ -102,7 +102,7 @@ MODEL = models()["xfeat"]
 def test_other_files_than_the_published_one_are_read_by_torch(tmp_path, monkeypatch, pack):
     """It refuses everything but tensors, and checks sizes."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(weights, "read_tensors", None)
+    monkeypatch.setattr(weight_files, "read_tensors", None)
     path = tmp_path / "own.pth"
     build = functools.partial(load_network, MODEL, build_xfeat, weights=path)
     state = {name: torch.from_numpy(x) for name, x in random_xfeat().tensors.used.items()}
