@@ -91,8 +91,8 @@ def data_of(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
-def unpacked(text, kind, width=1):
-    return np.frombuffer(base64.b64decode(text), dtype=f"<{kind}").reshape(-1, width)
+def unpacked(packed, kind, width=1):
+    return np.frombuffer(base64.b64decode(packed[kind]), dtype=f"<{kind}").reshape(-1, width)
 
 
 def pictures_of(page):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +9,7 @@ import numpy as np
 
 from manymatch._validate import count
 from manymatch.io.image import load_image, open_image
-from manymatch.viz.report import embedded_photo, shrunk, write_html
+from manymatch.viz.report import embedded_photo, page_json, shrunk, write_html
 
 if TYPE_CHECKING:
     import os
@@ -127,7 +125,7 @@ def write_model_page(
     }
     longest = int(np.clip(_ALL_PX / max(len(images), 1) ** 0.5, _LEAST_PX, _MOST_PX))
     # Base64 turns three bytes into four.
-    room = int(0.75 * (_PAGE_BYTES - len(json.dumps(data))) / max(len(images), 1))
+    room = int(0.75 * (_PAGE_BYTES - len(page_json(data))) / max(len(images), 1))
     placed = {camera.image for model in ordered for camera in model.cameras}
     shown = sum(model["shown"] for model in data["models"])
     write_html(
@@ -158,11 +156,6 @@ def _headline(models: Sequence[PageModel], placed: int, number: int, total: int)
     return f"{part} images are in {where}, with {total:,} points."
 
 
-def _base64(array: Any, kind: str) -> str:
-    """Pack an array as the script reads it: little-endian numbers of a kind such as "f4"."""
-    return base64.b64encode(np.ascontiguousarray(array, dtype=f"<{kind}").tobytes()).decode("ascii")
-
-
 def _some(number: int, most: int) -> IndexArray:
     """Choose `most` of `number` places at random, in order; the choice is always the same."""
     if number <= most:
@@ -191,11 +184,11 @@ def _packed_model(model: PageModel, share: float) -> dict[str, Any]:
     apart[np.arange(len(some)), some] = np.inf
     columns = [image, centres, (R @ axes.T).reshape(-1, 9), half]
     return {
-        "points": _base64((points[kept] - middle) @ axes.T / scale, "f4"),
-        "colors": _base64(model.colors[kept], "u1"),
-        "cameras": _base64(np.column_stack(columns), "f4"),
-        "seen": _base64(seen[:, 1], "u4"),
-        "seenBy": _base64(np.bincount(seen[:, 0], minlength=number), "u4"),
+        "points": np.asarray((points[kept] - middle) @ axes.T / scale, "f4"),
+        "colors": np.asarray(model.colors[kept], "u1"),
+        "cameras": np.asarray(np.column_stack(columns), "f4"),
+        "seen": np.asarray(seen[:, 1], "u4"),
+        "seenBy": np.asarray(np.bincount(seen[:, 0], minlength=number), "u4"),
         "shown": len(kept),
         # So that cameras do not cover each other.
         "depth": float(np.clip(0.6 * np.median(apart.min(axis=1)), 0.015, 0.1)),
@@ -242,17 +235,17 @@ def _packed_pairs(pairs: Sequence[PagePair], images: Sequence[PageImage]) -> dic
         lines = pair.lines[shown]
         drawn.append((lines + 0.5) / (*images[pair.first].size, *images[pair.second].size))
     return {
-        "first": _base64([pair.first for pair in pairs], "u2"),
-        "second": _base64([pair.second for pair in pairs], "u2"),
-        "probability": _base64([pair.probability for pair in pairs], "f4"),
-        "accepted": _base64([pair.accepted for pair in pairs], "u1"),
-        "matches": _base64([pair.matches for pair in pairs], "u4"),
-        "verdict": _base64([verdicts.index(pair.verdict) for pair in pairs], "u1"),
-        "reason": _base64([place[pair.reason] for pair in pairs], "u4"),
+        "first": np.asarray([pair.first for pair in pairs], "u2"),
+        "second": np.asarray([pair.second for pair in pairs], "u2"),
+        "probability": np.asarray([pair.probability for pair in pairs], "f4"),
+        "accepted": np.asarray([pair.accepted for pair in pairs], "u1"),
+        "matches": np.asarray([pair.matches for pair in pairs], "u4"),
+        "verdict": np.asarray([verdicts.index(pair.verdict) for pair in pairs], "u1"),
+        "reason": np.asarray([place[pair.reason] for pair in pairs], "u4"),
         "verdicts": verdicts,
         "reasons": reasons,
-        "lines": _base64(np.rint(65535 * np.clip(np.vstack(drawn), 0.0, 1.0)), "u2"),
-        "linesOf": _base64([len(lines) for lines in drawn[1:]], "u1"),
+        "lines": np.asarray(np.rint(65535 * np.clip(np.vstack(drawn), 0.0, 1.0)), "u2"),
+        "linesOf": np.asarray([len(lines) for lines in drawn[1:]], "u1"),
     }
 
 

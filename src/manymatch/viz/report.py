@@ -8,6 +8,7 @@ import functools
 import hashlib
 import html
 import io
+import json
 import math
 import os
 from collections.abc import Sequence
@@ -276,9 +277,21 @@ def page_template(name: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.policies["json.dumps_function"] = page_json
     environment.filters.update(thousands=lambda number: f"{number:,}", seconds=_seconds)
     return environment.get_template(name)
+
+
+def page_json(value: Any, **_: Any) -> str:
+    """Return the JSON that data.js reads: an array of numbers is its kind and its bytes."""
+
+    def packed(array: Any) -> dict[str, str]:
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"a page has no place for {type(array).__name__}")
+        numbers = array.astype(array.dtype.newbyteorder("<"))
+        return {numbers.dtype.str[1:]: base64.b64encode(numbers.tobytes()).decode("ascii")}
+
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=packed)
 
 
 def rendered(name: str, **values: Any) -> str:
@@ -286,7 +299,7 @@ def rendered(name: str, **values: Any) -> str:
 
     The page's policy allows only the content of the file, and only this script.
     """
-    script = template_file(f"{name}.js")
+    script = template_file("data.js") + template_file(f"{name}.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     values["policy"] = (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -311,6 +324,7 @@ def write_page(path: str | os.PathLike[str], page: str) -> Path:
     return target
 
 
+@functools.cache
 def template_file(name: str) -> str:
     """Return the text of a template, style or script."""
     return resources.files("manymatch.viz").joinpath("templates", name).read_text(encoding="utf-8")
