@@ -184,11 +184,11 @@ def _packed_model(model: PageModel, share: float) -> dict[str, Any]:
     apart[np.arange(len(some)), some] = np.inf
     columns = [image, centres, (R @ axes.T).reshape(-1, 9), half]
     return {
-        "points": np.asarray((points[kept] - middle) @ axes.T / scale, "f4"),
-        "colors": np.asarray(model.colors[kept], "u1"),
-        "cameras": np.asarray(np.column_stack(columns), "f4"),
-        "seen": np.asarray(seen[:, 1], "u4"),
-        "seenBy": np.asarray(np.bincount(seen[:, 0], minlength=number), "u4"),
+        "points": (points[kept] - middle) @ axes.T / scale,
+        "colors": model.colors[kept],
+        "cameras": np.column_stack(columns),
+        "seen": seen[:, 1],
+        "seenBy": np.bincount(seen[:, 0], minlength=number),
         "shown": len(kept),
         # So that cameras do not cover each other.
         "depth": float(np.clip(0.6 * np.median(apart.min(axis=1)), 0.015, 0.1)),
@@ -235,17 +235,17 @@ def _packed_pairs(pairs: Sequence[PagePair], images: Sequence[PageImage]) -> dic
         lines = pair.lines[shown]
         drawn.append((lines + 0.5) / (*images[pair.first].size, *images[pair.second].size))
     return {
-        "first": np.asarray([pair.first for pair in pairs], "u2"),
-        "second": np.asarray([pair.second for pair in pairs], "u2"),
-        "probability": np.asarray([pair.probability for pair in pairs], "f4"),
-        "accepted": np.asarray([pair.accepted for pair in pairs], "u1"),
-        "matches": np.asarray([pair.matches for pair in pairs], "u4"),
-        "verdict": np.asarray([verdicts.index(pair.verdict) for pair in pairs], "u1"),
-        "reason": np.asarray([place[pair.reason] for pair in pairs], "u4"),
+        "first": np.asarray([pair.first for pair in pairs]),
+        "second": np.asarray([pair.second for pair in pairs]),
+        "probability": np.asarray([pair.probability for pair in pairs]),
+        "accepted": np.asarray([pair.accepted for pair in pairs]),
+        "matches": np.asarray([pair.matches for pair in pairs]),
+        "verdict": np.asarray([verdicts.index(pair.verdict) for pair in pairs]),
+        "reason": np.asarray([place[pair.reason] for pair in pairs]),
         "verdicts": verdicts,
         "reasons": reasons,
-        "lines": np.asarray(np.rint(65535 * np.clip(np.vstack(drawn), 0.0, 1.0)), "u2"),
-        "linesOf": np.asarray([len(lines) for lines in drawn[1:]], "u1"),
+        "lines": np.rint(65535 * np.clip(np.vstack(drawn), 0.0, 1.0)).astype(int),
+        "linesOf": np.asarray([len(lines) for lines in drawn[1:]]),
     }
 
 

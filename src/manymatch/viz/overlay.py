@@ -175,8 +175,8 @@ def payload(
     ids = [np.unique(used[:, side]) for side in (0, 1)]
     points = [drawable((graph.points0, graph.points1)[side][ids[side]]) for side in (0, 1)]
 
-    def local(pairs: IndexArray) -> list[NDArray[np.uint32]]:
-        return [np.searchsorted(ids[side], pairs[:, side]).astype("u4") for side in (0, 1)]
+    def local(pairs: IndexArray) -> list[IndexArray]:
+        return [np.searchsorted(ids[side], pairs[:, side]) for side in (0, 1)]
 
     def own(state: NDArray[np.int64], estimate: RelativePoseEstimate) -> dict[str, Any]:
         """Return what depends on the pose."""
@@ -192,8 +192,8 @@ def payload(
             lines[0] = epipolar_lines(points[0], E, cameras[0], cameras[1], sizes[1])
             lines[1] = epipolar_lines(points[1], E.T, cameras[1], cameras[0], sizes[0])
         return {
-            "state": state[shown].astype("u1"),
-            "residual": residuals_px(graph, estimate.pose, *cameras)[shown].astype("f4"),
+            "state": state[shown],
+            "residual": residuals_px(graph, estimate.pose, *cameras)[shown],
             "probability": _probabilities(graph, estimate, shown),
             "lines": lines,
             "fundamental": fundamental,
@@ -202,12 +202,12 @@ def payload(
     first, *rest = map(own, states, estimates)
     return {
         "sizes": [list(size) for size in sizes],
-        "ids": [side.astype("u4") for side in ids],
-        "points": [side.astype("f4").ravel() for side in points],
+        "ids": ids,
+        "points": [side.ravel() for side in points],
         "edges": local(edges),
-        "rank": None if graph.rank is None else graph.rank[shown].astype("u4"),
-        "similarity": None if graph.similarity is None else graph.similarity[shown].astype("f4"),
-        "source": None if graph.source is None else graph.source[shown].astype("u4"),
+        "rank": None if graph.rank is None else graph.rank[shown],
+        "similarity": None if graph.similarity is None else graph.similarity[shown],
+        "source": None if graph.source is None else graph.source[shown],
         "sources": source_colours(graph),
         **first,
         "layers": [
@@ -223,7 +223,7 @@ def payload(
 
 def _probabilities(
     graph: AssociationGraph, estimate: RelativePoseEstimate, shown: IndexArray
-) -> NDArray[np.float32] | None:
+) -> FloatArray | None:
     """Probability of each shown edge that is a match to be right; NaN where it is unknown."""
     if estimate.match_probability is None:
         return None
@@ -233,4 +233,4 @@ def _probabilities(
     values = np.append(estimate.match_probability[order], np.nan)
     place = np.searchsorted(keys[order], edges)
     known = np.append(keys[order], -1)[place] == edges
-    return np.where(known, values[place], np.nan).astype("f4")
+    return np.where(known, values[place], np.nan)

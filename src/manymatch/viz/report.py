@@ -282,14 +282,22 @@ def page_template(name: str) -> Any:
     return environment.get_template(name)
 
 
+def _bytes_of(numbers: NDArray[Any]) -> int:
+    """Return how many bytes hold each of these whole numbers."""
+    return 1 if (most := numbers.max(initial=0)) < 1 << 8 else 2 if most < 1 << 16 else 4
+
+
 def page_json(value: Any, **_: Any) -> str:
-    """Return the JSON that data.js reads: an array of numbers is its kind and its bytes."""
+    """Return the JSON that data.js reads: an array of numbers is its kind and its bytes.
+
+    Real numbers become single precision; whole numbers must not be negative.
+    """
 
     def packed(array: Any) -> dict[str, str]:
         if not isinstance(array, np.ndarray):
             raise TypeError(f"a page has no place for {type(array).__name__}")
-        numbers = array.astype(array.dtype.newbyteorder("<"))
-        return {numbers.dtype.str[1:]: base64.b64encode(numbers.tobytes()).decode("ascii")}
+        kind = "f4" if array.dtype.kind == "f" else f"u{_bytes_of(array)}"
+        return {kind: base64.b64encode(array.astype(f"<{kind}").tobytes()).decode("ascii")}
 
     return json.dumps(value, allow_nan=False, separators=(",", ":"), default=packed)
 
