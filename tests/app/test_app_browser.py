@@ -1,6 +1,7 @@
 """The app in a real browser: what a person does from the first drop to the last download."""
 
 import json
+import re
 import signal
 import socket
 import time
@@ -347,6 +348,61 @@ def test_pasted_image_is_a_photograph(app, browser):
     )
     click(browser, '#photo0 [aria-label="Paste from clipboard"]')
     wait_for_element(browser, "#photo0 img")
+
+
+def test_webcam_takes_a_photograph_that_is_not_mirrored(app, tmp_path):
+    # What the camera sees: a film of one photograph.
+    film = tmp_path / "film.mjpeg"
+    Image.open(STREET[0]).save(film, "JPEG", quality=95)
+    flags = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    with Browser(patience=90, flags=[*flags, f"--use-file-for-fake-video-capture={film}"]) as own:
+        open_page(own, app)
+        click(own, '#photo0 [aria-label="Capture from camera"]')
+        wait_for_element(own, '#photo0 [title="grant webcam access"] button')
+        click(own, '#photo0 [title="grant webcam access"] button')
+        own.wait_for("document.querySelector('#photo0 video')?.videoWidth > 0")
+        wait_for_element(own, '#photo0 [aria-label="capture photo"]')
+        time.sleep(1.0)
+        click(own, '#photo0 [aria-label="capture photo"]')
+        wait_for_element(own, "#photo0 [data-testid=image] img[src*=file]")
+        own.choose_file("#photo1 input[type=file]", STREET[0])
+        wait_for_element(own, "#photo1 img")
+        # The same photograph again, hardly moved: nearly all keypoints find themselves.
+        text = match(own)
+        assert text.startswith("Degenerate"), text[:300]
+        [matches] = re.findall(r"Matches ([\d,]+)", text)
+        assert int(matches.replace(",", "")) > 1000, text[:300]
+
+
+def test_settings_keep_what_the_reader_opened(app, browser):
+    open_page(browser, app)
+    give(browser, STREET)
+    match(browser)
+    browser.wait_for(DRAWN)
+    [read] = browser.frames()
+    read("window.photo = document.querySelector('#panel0 img')")
+    read("document.querySelector('details').open = true")
+    read("document.querySelector('input[value=candidates]').click()")
+    read("document.getElementById('in').click()")
+    said = "document.querySelector('.banner').innerText"
+    before = read(said), read("document.querySelector('input[value=matches] + span').innerText")
+    browser.evaluate(KEEP)
+    browser.evaluate("document.querySelector('#k input[type=number]').focus()")
+    browser.evaluate("document.querySelector('#k input[type=number]').select()")
+    browser.type_text("1")
+    browser.wait_for(CHANGED)
+    browser.wait_for(DRAWN)
+    after = read(said), read("document.querySelector('input[value=matches] + span').innerText")
+    assert after != before
+    assert read("document.querySelector('#panel0 img') === window.photo")
+    assert read("document.querySelector('details').open")
+    assert read("document.querySelector('input[name=layer]:checked').value") == "candidates"
+    assert read("document.getElementById('zoom').value") == "150 %"
+    # The drawing is that of the new result.
+    read("document.querySelector('#panel0').focus()")
+    assert "1 candidate in image 1" in read("document.getElementById('detail').innerText")
+    read("document.querySelector('.copy').click()")
+    assert browser.evaluate("document.querySelectorAll('#stage iframe').length") == 1
 
 
 def test_folder_becomes_a_matrix_of_verdicts(app, browser):

@@ -134,6 +134,8 @@ class PairTab:
                         label=name, type="filepath", sources=["upload", "clipboard", "webcam"],
                         placeholder="Drop or choose a photograph", height=210, buttons=[],
                         elem_id=f"photo{side}",
+                        # A mirrored photograph would match no other one.
+                        webcam_options=gr.WebcamOptions(mirror=False),
                     )  # fmt: skip
                     camera = gr.Textbox(
                         label=f"Camera {side}", placeholder=_CAMERA_HINT, max_lines=1,
