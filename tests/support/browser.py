@@ -67,7 +67,8 @@ class Browser:
         self._stack.callback(os.close, self._out)
         self._stack.callback(os.close, self._in)
         command = [sys.executable, "-c", _LAUNCH, str(theirs_in), str(theirs_out)]
-        command += [find_chromium(), *_FLAGS, *self.flags, f"--user-data-dir={folder}", "about:blank"]
+        command += [find_chromium(), *_FLAGS, *self.flags]
+        command += [f"--user-data-dir={folder}", "about:blank"]
         process = subprocess.Popen(  # noqa: S603 - fixed flags
             command,
             pass_fds=(theirs_in, theirs_out),

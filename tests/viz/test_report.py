@@ -44,7 +44,7 @@ def unpacked(value):
     """Return an array of numbers as a list, as the page's script reads it; None for NaN."""
     if len(value) == 1 and (kind := next(iter(value))) in ("f4", "u1", "u2", "u4"):
         array = np.frombuffer(base64.b64decode(value[kind]), f"<{kind}")
-        return [None if number != number else number for number in array.tolist()]
+        return [None if np.isnan(number) else number for number in array.tolist()]
     return value
 
 
