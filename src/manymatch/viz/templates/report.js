@@ -307,7 +307,6 @@ function drawFocus() {
   make("circle", { class: "here", cx: here[0], cy: here[1], r: 8 }, overlay);
 }
 
-// The box beside the images: facts about the candidates of one keypoint.
 // The surroundings of a keypoint, enlarged from the embedded photograph. Returns the canvas, and
 // a function from pixels of the image to pixels of the canvas.
 function patch(side, i, share) {
@@ -435,7 +434,7 @@ function showDetail() {
 }
 
 function layerNote() {
-  if (layer === "none") return "";
+  if (layer === "none" || !data.state.length) return "";
   if (layer === "candidates") return "Lines join all candidates, coloured by rank.";
   const lines = skip > 1 ? ` Lines are drawn for one match in ${skip}.` : "";
   const said = { matches: "Ends of a match have the same colour.", sources: "Matches have the colour of their source." };
