@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manymatch._validate import count
-from manymatch.io.image import load_image, open_image
-from manymatch.viz.report import embedded_photo, page_json, shrunk, write_html
+from manymatch.viz.report import page_json, photo_of_file, write_html
 
 if TYPE_CHECKING:
     import os
@@ -126,6 +125,7 @@ def write_model_page(
     longest = int(np.clip(_ALL_PX / max(len(images), 1) ** 0.5, _LEAST_PX, _MOST_PX))
     # Base64 turns three bytes into four.
     room = int(0.75 * (_PAGE_BYTES - len(page_json(data))) / max(len(images), 1))
+    most = max(room, _LEAST_IMAGE_BYTES)
     placed = {camera.image for model in ordered for camera in model.cameras}
     shown = sum(model["shown"] for model in data["models"])
     write_html(
@@ -139,7 +139,7 @@ def write_model_page(
         facts=facts,
         tabs=[(len(model.cameras), len(model.points)) for model in ordered],
         images=[
-            (image.name, _thumbnail(image, longest, max(room, _LEAST_IMAGE_BYTES)), k in placed)
+            (image.name, image.path and photo_of_file(image.path, longest, most), k in placed)
             for k, image in enumerate(images)
         ],
         accepted=sum(bool(pair.accepted) for pair in pairs),
@@ -247,18 +247,3 @@ def _packed_pairs(pairs: Sequence[PagePair], images: Sequence[PageImage]) -> dic
         "lines": np.rint(65535 * np.clip(np.vstack(drawn), 0.0, 1.0)).astype(int),
         "linesOf": np.asarray([len(lines) for lines in drawn[1:]]),
     }
-
-
-def _thumbnail(image: PageImage, longest: int, most_bytes: int) -> str | None:
-    """Return a photograph as a data URI; None without a file, or if it cannot be read any more."""
-    if image.path is None:
-        return None
-    size = shrunk(image.size, longest)
-    try:
-        with open_image(image.path) as opened:
-            # JPEG is decoded at a fraction of its size, which is many times faster.
-            opened.draft("RGB", (max(size), max(size)))
-            photo = load_image(opened)
-    except ValueError:
-        return None
-    return embedded_photo(photo, size, most_bytes)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from manymatch import _core
 from manymatch._validate import BoolArray, FloatArray, IndexArray
+from manymatch.estimate.words import NOTHING, RELIABLE
 from manymatch.geometry.camera import Camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.viz.figure import drawable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # Colours of sources; those beyond the last share it.
 SOURCE_COLOURS = ("#4fc3ff", "#ffb14a", "#7ee081", "#ff7ec4", "#c58bff", "#f4f06a", "#d5dbe6")
+_KINDS = {**dict.fromkeys(RELIABLE, "good"), **dict.fromkeys(NOTHING, "bad")}
 # States of a candidate, in the order in which they are drawn.
 REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
 
@@ -29,6 +31,11 @@ REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
 _SEGMENTS = 16
 # Fisheye images end near 90 degrees, where the normalised plane does not.
 _LARGEST_RADIUS = 30.0
+
+
+def verdict_kind(verdict: str) -> str:
+    """Return how a verdict is coloured: "good", "doubt" or "bad"."""
+    return _KINDS.get(verdict, "doubt")
 
 
 def residuals_px(

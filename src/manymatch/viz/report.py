@@ -25,11 +25,11 @@ from manymatch.estimate import words
 from manymatch.estimate.many import PROBLEMS
 from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io.files import as_path, write_whole
-from manymatch.io.image import require_pillow
+from manymatch.io.image import load_image, open_image, require_pillow
 from manymatch.io.matches import to_json
 from manymatch.viz import overlay
 from manymatch.viz.figure import screen_image
-from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED, source_colours
+from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED, source_colours, verdict_kind
 
 if TYPE_CHECKING:
     from manymatch.estimate.confidence import Confidence
@@ -41,9 +41,6 @@ _QUALITIES = (84, 76, 68, 58, 46, 34)
 # Height that the choice among several poses adds to the frame in a notebook.
 _CHOICE_PX = 120
 _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
-_KINDS = {**dict.fromkeys(words.RELIABLE, "good"), **dict.fromkeys(words.NOTHING, "bad")}
-# Kind of any other verdict, and of an error between the two limits.
-_DOUBTFUL = "doubt"
 # The histogram: its bins up to the threshold, and thresholds along its axis.
 _BINS, _THRESHOLDS = 10, 3
 _CITATION = (
@@ -258,11 +255,6 @@ def headline_numbers(result: MatchResult) -> list[tuple[str, str, str]]:
         (f"±{words.angle(max(spread))}" if spread else "–", "uncertainty", f"{about}, one sigma"),
         matches,
     ]
-
-
-def verdict_kind(verdict: str) -> str:
-    """Return how a verdict is coloured: "good", "doubt" or "bad"."""
-    return _KINDS.get(verdict, _DOUBTFUL)
 
 
 @functools.cache
@@ -492,7 +484,7 @@ def _python_code(result: MatchResult) -> str:
 
 
 def _error_kind(error_deg: float) -> str:
-    return "good" if error_deg < _RIGHT_DEG else _DOUBTFUL if error_deg < _NEAR_DEG else "bad"
+    return "good" if error_deg < _RIGHT_DEG else "doubt" if error_deg < _NEAR_DEG else "bad"
 
 
 def _seconds(value: float) -> str:
@@ -513,6 +505,18 @@ def shrunk(size: tuple[int, int], longest: int) -> tuple[int, int]:
     """Return a width and height whose longer edge is at most so long."""
     shrink = min(1.0, longest / max(*size, 1))
     return max(1, round(size[0] * shrink)), max(1, round(size[1] * shrink))
+
+
+def photo_of_file(path: Path, longest: int, most_bytes: int) -> str | None:
+    """Return a photograph as a small JPEG in a data URI; None if it cannot be read."""
+    try:
+        with open_image(path) as opened:
+            # JPEG is decoded at a fraction of its size, which is many times faster.
+            opened.draft("RGB", (longest, longest))
+            photo = load_image(opened)
+    except ValueError:
+        return None
+    return embedded_photo(photo, shrunk(photo.shape[1::-1], longest), most_bytes)
 
 
 def embedded_photo(image: Any, size: tuple[int, int], most_bytes: int) -> str:
