@@ -214,8 +214,9 @@ class PairTab:
         except ValueError as error:
             session.requests = {}
             return self._shown(session, None, session.words(error))
-        shown = self._solved(session, next(iter(session.requests)))
-        self._app.pool.submit(self._prepare, session, session.requests[preset])
+        first = next(iter(session.requests))
+        shown = self._solved(session, first)
+        self._app.pool.submit(self._prepare, session, session.requests[first])
         return shown
 
     def again(self, session: Session, shown: str | None, *settings: Any) -> tuple[Any, ...]:
