@@ -371,7 +371,7 @@ function captioned(canvas, text) {
 const verdictOf = (e, taken) => {
   if (pose.state[e] === CHOSEN) return "chosen";
   if (pose.state[e] === 1) return taken ? "consistent, not chosen" : "consistent";
-  if (Number.isNaN(pose.residual[e])) return "not chosen";
+  if (!Number.isFinite(pose.residual[e])) return "not chosen";
   return pose.residual[e] < data.threshold ? "behind a camera" : "off the line";
 };
 
@@ -383,7 +383,7 @@ function entry(far, e, taken) {
   text.append(element("div", "tag", verdictOf(e, taken)));
   if (data.sources.length) text.append(element("small", "", `from ${data.sources[data.source[e]][0]}`));
   if (data.similarity) text.append(element("small", "", `similarity ${data.similarity[e].toFixed(3)}`));
-  if (!Number.isNaN(pose.residual[e]))
+  if (Number.isFinite(pose.residual[e]))
     text.append(element("small", "", `residual ${pose.residual[e].toFixed(2)} px`));
   if (pose.probability && !Number.isNaN(pose.probability[e]))
     text.append(element("small", "", `probability ${pose.probability[e].toFixed(2)}`));
