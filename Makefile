@@ -9,7 +9,7 @@ PIP := $(BIN)/python $(INSTALL)
 # locked(GROUP): the versions of the lock, every file verified by its hash.
 locked = $(BIN)/python tools/lock.py $(1) > $(VENV)/$(1).txt && $(PIP) --require-hashes --requirement $(VENV)/$(1).txt
 SOURCES := $(shell find cpp -name '*.h' -o -name '*.cpp'; find src -type f -not -name '*.so' -not -name '*.pyi' -not -name '*.pyc')
-CPP := $(shell find cpp fuzz -name '*.h' -o -name '*.cpp')
+CPP := $(shell find cpp fuzz tests examples -name '*.h' -o -name '*.cpp')
 comma := ,
 empty :=
 space := $(empty) $(empty)

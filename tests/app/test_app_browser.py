@@ -1,6 +1,7 @@
 """The app in a real browser: what a person does from the first drop to the last download."""
 
 import json
+import re
 import signal
 import socket
 import time
@@ -138,7 +139,7 @@ def test_from_drop_to_download(app, browser, tmp_path):
     assert asked_elsewhere(browser) == []
 
 
-def test_keyboard_alone_is_enough(app, browser):
+def test_keyboard_alone_is_enough(app, browser, tmp_path):
     open_page(browser, app)
     seen = []
     for _ in range(60):
@@ -168,6 +169,19 @@ def test_keyboard_alone_is_enough(app, browser):
         if browser.evaluate("document.activeElement.id") == "export":
             break
     assert {"frame", "export", "wanted"} <= reached, reached
+    # The files are made and saved without the mouse, too.
+    browser.download_to(tmp_path)
+    browser.press("Enter")
+    browser.wait_for("document.querySelectorAll('#files a[download]').length === 2")
+    for _ in range(20):
+        browser.press("Tab")
+        if browser.evaluate("document.activeElement.matches('#files a[download]')"):
+            break
+    browser.press("Enter")
+    deadline = time.monotonic() + 30
+    while not (saved := list(tmp_path.glob("report.html"))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert saved
 
 
 @pytest.mark.parametrize("kind", ["text", "empty", "cut", "huge"])
@@ -294,9 +308,12 @@ def test_presets_side_by_side(app, browser):
     browser.wait_for("document.querySelector('#command').textContent.includes('embedded')")
 
 
-def open_folder(browser, app, numbers):
-    """Open the tab of a folder and upload photographs of the courtyard."""
-    paths = [DEMO / f"courtyard/images/{k:02d}.jpg" for k in numbers]
+def open_folder(browser, app, photos):
+    """Open the tab of a folder and upload photographs: files, or numbers of the courtyard's."""
+    paths = [
+        DEMO / f"courtyard/images/{photo:02d}.jpg" if isinstance(photo, int) else photo
+        for photo in photos
+    ]
     open_page(browser, app)
     browser.evaluate(
         "[...document.querySelectorAll('button[role=tab]')]"
@@ -349,16 +366,89 @@ def test_pasted_image_is_a_photograph(app, browser):
     wait_for_element(browser, "#photo0 img")
 
 
+def test_webcam_takes_a_photograph_that_is_not_mirrored(app, tmp_path):
+    # What the camera sees: a film of one photograph.
+    film = tmp_path / "film.mjpeg"
+    Image.open(STREET[0]).save(film, "JPEG", quality=95)
+    flags = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    with Browser(patience=90, flags=[*flags, f"--use-file-for-fake-video-capture={film}"]) as own:
+        open_page(own, app)
+        click(own, '#photo0 [aria-label="Capture from camera"]')
+        wait_for_element(own, '#photo0 [title="grant webcam access"] button')
+        click(own, '#photo0 [title="grant webcam access"] button')
+        own.wait_for("document.querySelector('#photo0 video')?.videoWidth > 0")
+        wait_for_element(own, '#photo0 [aria-label="capture photo"]')
+        time.sleep(1.0)
+        click(own, '#photo0 [aria-label="capture photo"]')
+        wait_for_element(own, "#photo0 [data-testid=image] img[src*=file]")
+        own.choose_file("#photo1 input[type=file]", STREET[0])
+        wait_for_element(own, "#photo1 img")
+        # The same photograph again, hardly moved: nearly all keypoints find themselves.
+        text = match(own)
+        assert text.startswith("Degenerate"), text[:300]
+        [matches] = re.findall(r"Matches ([\d,]+)", text)
+        assert int(matches.replace(",", "")) > 1000, text[:300]
+
+
+def test_settings_keep_what_the_reader_opened(app, browser):
+    open_page(browser, app)
+    give(browser, STREET)
+    match(browser)
+    browser.wait_for(DRAWN)
+    [read] = browser.frames()
+    read("window.photo = document.querySelector('#panel0 img')")
+    read("document.querySelector('details').open = true")
+    read("document.querySelector('input[value=candidates]').click()")
+    read("document.getElementById('in').click()")
+    said = "document.querySelector('.banner').innerText"
+    before = read(said), read("document.querySelector('input[value=matches] + span').innerText")
+    browser.evaluate(KEEP)
+    browser.evaluate("document.querySelector('#k input[type=number]').focus()")
+    browser.evaluate("document.querySelector('#k input[type=number]').select()")
+    browser.type_text("1")
+    browser.wait_for(CHANGED)
+    browser.wait_for(DRAWN)
+    after = read(said), read("document.querySelector('input[value=matches] + span').innerText")
+    assert after != before
+    assert read("document.querySelector('#panel0 img') === window.photo")
+    assert read("document.querySelector('details').open")
+    assert read("document.querySelector('input[name=layer]:checked').value") == "candidates"
+    assert read("document.getElementById('zoom').value") == "150 %"
+    # The drawing is that of the new result.
+    read("document.querySelector('#panel0').focus()")
+    assert "1 candidate in image 1" in read("document.getElementById('detail').innerText")
+    read("document.querySelector('.copy').click()")
+    assert browser.evaluate("document.querySelectorAll('#stage iframe').length") == 1
+
+
 def test_folder_becomes_a_matrix_of_verdicts(app, browser):
     open_folder(browser, app, (0, 1, 2))
     click(browser, "#batch")
     browser.wait_for("document.querySelectorAll('#matrix button[data-pair]').length === 6")
     kinds = "[...document.querySelectorAll('#matrix button[data-pair]')].map(b => b.className)"
     assert any("good" in kind for kind in browser.evaluate(kinds))
-    click(browser, "#matrix button[data-pair]")
+    # Each pair opens its own report.
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        click(browser, f'#matrix button[data-pair="{first},{second}"]')
+        title = "document.querySelector('#pair-report iframe')?.title"
+        browser.wait_for(f"{title} === '0{first}.jpg ↔ 0{second}.jpg'")
+        page = "document.querySelector('#pair-report iframe').dataset.told === 'true'"
+        browser.wait_for(page)
+        assert f"0{second}.jpg" in browser.frames()[-1]("document.body.innerText")
+
+
+def test_hostile_names_in_a_folder_are_neither_paths_nor_html(app, browser, tmp_path):
+    names = ["<img src=x onerror=document.title='hacked'>.jpg", "'\"&quot;-->.jpg", "..%2f..jpg"]
+    for name, k in zip(names, range(3), strict=True):
+        (tmp_path / name).write_bytes((DEMO / f"courtyard/images/{k:02d}.jpg").read_bytes())
+    open_folder(browser, app, [tmp_path / name for name in names])
+    click(browser, "#batch")
+    browser.wait_for("document.querySelectorAll('#matrix button[data-pair]').length === 6")
+    assert browser.evaluate("document.querySelectorAll('#matrix [onerror]').length") == 0
+    assert browser.evaluate("document.title") == "manymatch"
+    click(browser, '#matrix button[data-pair="1,2"]')
     wait_for_element(browser, "#pair-report iframe")
-    title = browser.evaluate("document.querySelector('#pair-report iframe').title")
-    assert title == "00.jpg ↔ 01.jpg", title
+    assert browser.evaluate("document.title") == "manymatch"
 
 
 def refused(address):

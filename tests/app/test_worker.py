@@ -111,5 +111,5 @@ def test_matrix_escapes_names_and_colours_verdicts(tmp_path):
     assert "&lt;b&gt;.jpg – b.jpg: solved, 12 matches" in page
     assert "Done &amp; &lt;dusted&gt;." in page
     assert page.count('class="mm-cell good solved"') == 2
-    assert thumbnail(photos[0]) == ""
+    assert thumbnail(photos[0]) is None
     assert thumbnail(STREET[0]).startswith("data:image/jpeg")

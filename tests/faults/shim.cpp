@@ -1,5 +1,5 @@
-// Preloaded into a process, this makes one chosen call of the system fail: of those that write, sync,
-// rename or open files below one folder or make folders there, or of large allocations.
+// Preloaded into a process, this makes one chosen call of the system fail: of those that write,
+// sync, rename or open files below one folder or make folders there, or of large allocations.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -52,7 +52,9 @@ bool fails(int kind) {
   return true;
 }
 
-bool inside(const char* path) { return root[0] != 0 && path != nullptr && strncmp(path, root, strlen(root)) == 0; }
+bool inside(const char* path) {
+  return root[0] != 0 && path != nullptr && strncmp(path, root, strlen(root)) == 0;
+}
 
 bool tracked(int descriptor) {
   return descriptor >= 0 && descriptor < kMostDescriptors && below[descriptor].load();
@@ -109,11 +111,11 @@ ssize_t pwrite64(int descriptor, const void* data, size_t size, off64_t offset) 
   return written(descriptor, size, [&](size_t n) { return real(descriptor, data, n, offset); });
 }
 
-#define SYNC(name)                                                    \
-  int name(int descriptor) {                                          \
-    static auto real = next<int (*)(int)>(#name);                     \
-    if (tracked(descriptor) && fails(kFiles)) return fail(EIO);       \
-    return real(descriptor);                                          \
+#define SYNC(name)                                              \
+  int name(int descriptor) {                                    \
+    static auto real = next<int (*)(int)>(#name);               \
+    if (tracked(descriptor) && fails(kFiles)) return fail(EIO); \
+    return real(descriptor);                                    \
   }
 SYNC(fsync)
 SYNC(fdatasync)
@@ -142,28 +144,28 @@ int mkdir(const char* path, mode_t permissions) {
   return real(path, permissions);
 }
 
-#define OPEN(name)                                                              \
-  int name(const char* path, int flags, ...) {                                  \
-    static auto real = next<int (*)(const char*, int, ...)>(#name);             \
-    va_list more;                                                               \
-    va_start(more, flags);                                                      \
-    const mode_t permissions = va_arg(more, mode_t);                            \
-    va_end(more);                                                               \
-    if (inside(path) && fails(kFiles)) return fail(EMFILE);                     \
-    return opened(real(path, flags, permissions), inside(path));                \
+#define OPEN(name)                                                  \
+  int name(const char* path, int flags, ...) {                      \
+    static auto real = next<int (*)(const char*, int, ...)>(#name); \
+    va_list more;                                                   \
+    va_start(more, flags);                                          \
+    const mode_t permissions = va_arg(more, mode_t);                \
+    va_end(more);                                                   \
+    if (inside(path) && fails(kFiles)) return fail(EMFILE);         \
+    return opened(real(path, flags, permissions), inside(path));    \
   }
 OPEN(open)
 OPEN(open64)
 
-#define OPENAT(name)                                                            \
-  int name(int folder, const char* path, int flags, ...) {                      \
-    static auto real = next<int (*)(int, const char*, int, ...)>(#name);        \
-    va_list more;                                                               \
-    va_start(more, flags);                                                      \
-    const mode_t permissions = va_arg(more, mode_t);                            \
-    va_end(more);                                                               \
-    if (inside(path) && fails(kFiles)) return fail(EMFILE);                     \
-    return opened(real(folder, path, flags, permissions), inside(path));        \
+#define OPENAT(name)                                                     \
+  int name(int folder, const char* path, int flags, ...) {               \
+    static auto real = next<int (*)(int, const char*, int, ...)>(#name); \
+    va_list more;                                                        \
+    va_start(more, flags);                                               \
+    const mode_t permissions = va_arg(more, mode_t);                     \
+    va_end(more);                                                        \
+    if (inside(path) && fails(kFiles)) return fail(EMFILE);              \
+    return opened(real(folder, path, flags, permissions), inside(path)); \
   }
 OPENAT(openat)
 OPENAT(openat64)

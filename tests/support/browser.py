@@ -39,8 +39,9 @@ def find_chromium():
 class Browser:
     """One browser with one blank page; a context manager that leaves nothing behind."""
 
-    def __init__(self, patience=30.0):
+    def __init__(self, patience=30.0, flags=()):
         self.patience = patience
+        self.flags = flags
         self.events = []
         self._number = 0
         self._rest = b""
@@ -66,7 +67,8 @@ class Browser:
         self._stack.callback(os.close, self._out)
         self._stack.callback(os.close, self._in)
         command = [sys.executable, "-c", _LAUNCH, str(theirs_in), str(theirs_out)]
-        command += [find_chromium(), *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        command += [find_chromium(), *_FLAGS, *self.flags]
+        command += [f"--user-data-dir={folder}", "about:blank"]
         process = subprocess.Popen(  # noqa: S603 - fixed flags
             command,
             pass_fds=(theirs_in, theirs_out),

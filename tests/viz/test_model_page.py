@@ -91,8 +91,9 @@ def data_of(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
-def unpacked(text, kind, width=1):
-    return np.frombuffer(base64.b64decode(text), dtype=f"<{kind}").reshape(-1, width)
+def unpacked(packed, width=1):
+    [kind] = packed
+    return np.frombuffer(base64.b64decode(packed[kind]), dtype=f"<{kind}").reshape(-1, width)
 
 
 def pictures_of(page):
@@ -107,10 +108,10 @@ def test_geometry_is_that_of_the_model_in_the_frame_of_the_page(tmp_path, parts)
     data = data_of(written(tmp_path, parts))
     model = parts[0][1]  # has more images, so it comes first
     packed = data["models"][0]
-    points, rows = unpacked(packed["points"], "f4", 3), unpacked(packed["cameras"], "f4", 15)
-    assert [len(unpacked(m["cameras"], "f4", 15)) for m in data["models"]] == [4, 2]
+    points, rows = unpacked(packed["points"], 3), unpacked(packed["cameras"], 15)
+    assert [len(unpacked(m["cameras"], 15)) for m in data["models"]] == [4, 2]
     assert rows[:, 0].tolist() == [0, 1, 2, 3]
-    np.testing.assert_array_equal(unpacked(packed["colors"], "u1", 3), model.colors)
+    np.testing.assert_array_equal(unpacked(packed["colors"], 3), model.colors)
     # Points in the frames of the cameras are those of the model, up to scale.
     scale = None
     for row, camera in zip(rows, model.cameras, strict=True):
@@ -120,9 +121,9 @@ def test_geometry_is_that_of_the_model_in_the_frame_of_the_page(tmp_path, parts)
         np.testing.assert_allclose(scale * ours, theirs, atol=1e-4)
         np.testing.assert_allclose(row[13:], [160 / 300, 120 / 300], rtol=1e-6)
     # Which camera sees which point.
-    counts = unpacked(packed["seenBy"], "u4")[:, 0]
+    counts = unpacked(packed["seenBy"])[:, 0]
     owners = np.repeat(np.arange(4), counts)
-    listed = np.column_stack([owners, unpacked(packed["seen"], "u4")[:, 0]])
+    listed = np.column_stack([owners, unpacked(packed["seen"])[:, 0]])
     assert sorted(map(tuple, listed.tolist())) == sorted(map(tuple, model.seen.tolist()))
 
 
@@ -169,18 +170,18 @@ def test_first_view_of_cameras_without_a_common_direction():
 
 def test_pairs_are_packed_column_by_column(tmp_path, parts):
     pairs = data_of(written(tmp_path, parts))["pairs"]
-    assert unpacked(pairs["first"], "u2")[:, 0].tolist() == [0, 1, 0, 4]
-    assert unpacked(pairs["second"], "u2")[:, 0].tolist() == [1, 2, 3, 5]
-    assert unpacked(pairs["accepted"], "u1")[:, 0].tolist() == [1, 1, 0, 1]
-    assert unpacked(pairs["matches"], "u4")[:, 0].tolist() == [120, 80, 60, 31]
-    np.testing.assert_allclose(unpacked(pairs["probability"], "f4")[:, 0], [0.99, 0.97, 0.04, 0.75])
-    reasons = [pairs["reasons"][k] for k in unpacked(pairs["reason"], "u4")[:, 0]]
+    assert unpacked(pairs["first"])[:, 0].tolist() == [0, 1, 0, 4]
+    assert unpacked(pairs["second"])[:, 0].tolist() == [1, 2, 3, 5]
+    assert unpacked(pairs["accepted"])[:, 0].tolist() == [1, 1, 0, 1]
+    assert unpacked(pairs["matches"])[:, 0].tolist() == [120, 80, 60, 31]
+    np.testing.assert_allclose(unpacked(pairs["probability"])[:, 0], [0.99, 0.97, 0.04, 0.75])
+    reasons = [pairs["reasons"][k] for k in unpacked(pairs["reason"])[:, 0]]
     assert reasons == [pair.reason for pair in parts[2]]
-    verdicts = [pairs["verdicts"][k] for k in unpacked(pairs["verdict"], "u1")[:, 0]]
+    verdicts = [pairs["verdicts"][k] for k in unpacked(pairs["verdict"])[:, 0]]
     assert verdicts == ["solved", "solved", "likely", "solved"]
-    assert unpacked(pairs["linesOf"], "u1")[:, 0].tolist() == [2, 2, 2, 0]
+    assert unpacked(pairs["linesOf"])[:, 0].tolist() == [2, 2, 2, 0]
     # The centre of a corner pixel is half a pixel inside of the image.
-    lines = unpacked(pairs["lines"], "u2", 4)[:2] / 65535
+    lines = unpacked(pairs["lines"], 4)[:2] / 65535
     expected = [[0.5 / 320, 0.5 / 240, 319.5 / 320, 239.5 / 240], [0.5] * 4]
     np.testing.assert_allclose(lines, expected, atol=1e-5)
 
@@ -239,7 +240,7 @@ def test_many_points_are_chosen_at_random_and_always_alike(tmp_path, parts):
     assert [model["shown"] for model in packed] == [80_000, 20_000]
     # Colours and what cameras see still belong to the points.
     rows = {tuple(np.round(p, 4)): k for k, p in enumerate(many.points)}
-    points, colors = unpacked(packed[0]["points"], "f4", 3), unpacked(packed[0]["colors"], "u1", 3)
+    points, colors = unpacked(packed[0]["points"], 3), unpacked(packed[0]["colors"], 3)
     R = np.array([camera.R for camera in many.cameras])
     centres = np.array([-camera.R.T @ camera.t for camera in many.cameras])
     axes, middle, scale = first_view(many.points, centres, R)
@@ -247,8 +248,8 @@ def test_many_points_are_chosen_at_random_and_always_alike(tmp_path, parts):
     np.testing.assert_array_equal(colors[:50], many.colors[places])
     assert np.ptp(places) > 55  # two of three are chosen
     sees = set(map(tuple, many.seen.tolist()))
-    first = unpacked(packed[0]["seen"], "u4")[:, 0]
-    near = [places[p] for p in first[: int(unpacked(packed[0]["seenBy"], "u4")[0, 0])] if p < 50]
+    first = unpacked(packed[0]["seen"])[:, 0]
+    near = [places[p] for p in first[: int(unpacked(packed[0]["seenBy"])[0, 0])] if p < 50]
     assert near
     assert all((0, p) in sees for p in near)
     assert page == written(tmp_path, parts)

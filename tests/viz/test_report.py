@@ -40,6 +40,14 @@ from tests.support.synthetic_alternatives import with_alternatives
 VOID = {"meta", "img", "input", "br", "path", "circle", "line", "rect", "polyline"}
 
 
+def unpacked(value):
+    """Return an array of numbers as a list, as the page's script reads it; None for NaN."""
+    if len(value) == 1 and (kind := next(iter(value))) in ("f4", "u1", "u2", "u4"):
+        array = np.frombuffer(base64.b64decode(value[kind]), f"<{kind}")
+        return [None if np.isnan(number) else number for number in array.tolist()]
+    return value
+
+
 class Page(HTMLParser):
     """Elements, texts and scripts of a page; every element must be closed in order."""
 
@@ -74,7 +82,7 @@ class Page(HTMLParser):
 
     @property
     def data(self):
-        return json.loads(self.scripts[0])
+        return json.loads(self.scripts[0], object_hook=unpacked)
 
     def all(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]

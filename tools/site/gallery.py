@@ -159,9 +159,8 @@ GALLERY = (
         "night",
         "Day and night",
         lambda: (example(1, 2)[0], night(example(1, 2)[1])),
-        "Little light, lamps near the ground and the noise of the sensor leave fewer candidates, "
-        "but enough that agree; the other motion in the verdict is not there, and it has little "
-        "weight.",
+        "Little light, lamps near the ground and the noise of the sensor: SIFT finds few of the "
+        "matches, the networks most of them.",
     ),
     GalleryPair(
         "plane",

@@ -12,9 +12,9 @@ from manymatch._validate import count, require
 from manymatch.app.pair import STAGE, refusal, staged
 from manymatch.app.request import PairRequest
 from manymatch.app.worker import Stop
-from manymatch.io.image import open_image, require_pillow
 from manymatch.io.pairs import IMAGE_SUFFIXES
-from manymatch.viz.report import embedded_jpeg, page_template, verdict_kind
+from manymatch.viz.overlay import verdict_kind
+from manymatch.viz.report import page_template, photo_of_file
 
 if TYPE_CHECKING:
     from manymatch.app.page import App
@@ -156,16 +156,9 @@ def _progress_words(step: int | dict[str, Any]) -> str:
 
 
 @functools.lru_cache(256)
-def thumbnail(path: Path) -> str:
-    """Return a small picture of a photograph as a data URI; empty if it cannot be read."""
-    try:
-        with open_image(path) as image:
-            image.draft("RGB", (2 * _THUMBNAIL_PX, 2 * _THUMBNAIL_PX))
-            turned = require("PIL.ImageOps", "thumbnails", "images").exif_transpose(image)
-            turned.thumbnail((_THUMBNAIL_PX, _THUMBNAIL_PX), require_pillow().Resampling.BILINEAR)
-            return embedded_jpeg(turned.convert("RGB"), _THUMBNAIL_BYTES)
-    except ValueError:
-        return ""
+def thumbnail(path: Path) -> str | None:
+    """Return a small picture of a photograph as a data URI; None if it cannot be read."""
+    return photo_of_file(path, _THUMBNAIL_PX, _THUMBNAIL_BYTES)
 
 
 def finished_pairs(parts: Path) -> dict[tuple[str, str], dict[str, Any]]:

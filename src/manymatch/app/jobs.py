@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import shutil
 from collections import OrderedDict
@@ -24,7 +23,8 @@ from manymatch.matcher.match_result import FORMATS, MatchResult
 from manymatch.matcher.matcher import Matcher, Stopwatch, image_names
 from manymatch.reconstruct.reconstruct import reconstruct
 from manymatch.viz.aligned import overlay_page
-from manymatch.viz.report import headline_numbers, report_page, report_photos, verdict_kind
+from manymatch.viz.overlay import verdict_kind
+from manymatch.viz.report import headline_numbers, report_page, report_photos
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,8 +52,7 @@ def ready_presets() -> list[str]:
 def _is_ready(preset: str) -> bool:
     models = [model for source in MatcherConfig.of(preset).sources for model in source.models()]
     return all(
-        (whereabouts(model) is not None or not model.needs_weights)
-        and all(importlib.util.find_spec(name) is not None for name in model.libraries)
+        not model.missing_libraries and (whereabouts(model) is not None or not model.needs_weights)
         for model in models
     )
 

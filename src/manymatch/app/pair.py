@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ _EXPORT_NAMES = {
 }
 _CAMERA_HINT = "EXIF, or found"
 _CHOICES_OF_K, _USUAL_K = range(1, 11), MatcherConfig().sources[0].association.k
+# Seconds in which the browser draws the first result.
+_DRAWING = 0.5
 _THRESHOLDS = ["auto", "0.5", "1", "1.5", "2", "3", "4"]
 
 
@@ -102,19 +105,20 @@ class PairTab:
                 command = gr.Code(language="shell", label=titles[0], elem_id="command", lines=2)
                 python = gr.Code(language="python", label=titles[1], elem_id="python", lines=9)
         some = [cards, shown]
-        outputs = [*some, view, stage, command, python, after, files]
+        # Changes when there are other presets, which are solved after the first result is shown.
+        turn = gr.State(0)
+        outputs = [*some, view, stage, command, python, after, files, turn]
         inputs = [session, *photos, *cameras, presets, *settings]
         go.click(None, js="() => showBusy(true)")
         # Files are taken as they were uploaded: Gradio's images have neither EXIF nor a name.
         found = go.click(self.match, inputs, outputs, preprocess=False, **private)
         found.then(None, js="() => showResult()")
         found.failure(None, js="() => showBusy(false)")
-        found.then(self.others, [session, shown], some, **silent)
-        again = gr.on(
+        gr.on(
             [part.input for part in settings], self.again, [session, shown, *settings], outputs,
-            trigger_mode="always_last", **silent,
+            trigger_mode="always_last", queue=False, **silent,
         )  # fmt: skip
-        again.then(self.others, [session, shown], some, **silent)
+        turn.change(self.others, [session, shown], some, **silent)
         shown.input(self.choose, [session, shown], outputs, **silent)
         view.input(self.look, [session, shown, view], stage, **private)
         export.click(self.export, [session, shown, wanted], files, **private)
@@ -130,6 +134,8 @@ class PairTab:
                         label=name, type="filepath", sources=["upload", "clipboard", "webcam"],
                         placeholder="Drop or choose a photograph", height=210, buttons=[],
                         elem_id=f"photo{side}",
+                        # A mirrored photograph would match no other one.
+                        webcam_options=gr.WebcamOptions(mirror=False),
                     )  # fmt: skip
                     camera = gr.Textbox(
                         label=f"Camera {side}", placeholder=_CAMERA_HINT, max_lines=1,
@@ -208,7 +214,10 @@ class PairTab:
         except ValueError as error:
             session.requests = {}
             return self._shown(session, None, session.words(error))
-        return self._solved(session, next(iter(session.requests)))
+        first = next(iter(session.requests))
+        shown = self._solved(session, first)
+        self._app.pool.submit(self._prepare, session, session.requests[first])
+        return shown
 
     def again(self, session: Session, shown: str | None, *settings: Any) -> tuple[Any, ...]:
         """Solve again with other settings, from the features that are kept."""
@@ -252,11 +261,10 @@ class PairTab:
                 return
             errors.append(self._solve(session, preset))
             yield self._cards(session, shown, " ".join(filter(None, errors)))
-        for request in list(requests.values())[:1]:
-            self._app.pool.submit(self._prepare, session, request)
 
     def _prepare(self, session: Session, request: PairRequest) -> None:
         """Find candidates for every other K, so that the slider does not wait for them."""
+        time.sleep(_DRAWING)
         for k in sorted(_CHOICES_OF_K, key=lambda k: abs(k - request.changes.get("k", _USUAL_K))):
             if session.requests.get(request.preset) is not request:
                 return
@@ -273,12 +281,13 @@ class PairTab:
         return cards, self._gr.update(choices=names, value=value, visible=len(names) > 1)
 
     def _shown(self, session: Session, preset: str | None, error: str = "") -> tuple[Any, ...]:
-        """Return values of: cards, presets, view, stage, command, Python, result, files."""
+        """Return values of: cards, presets, view, stage, command, Python, result, files, turn."""
         gr = self._gr
         if preset not in session.results:
             hidden, empty = gr.update(visible=False), {"html": ""}
             session.has_photos = ""
-            return self._cards(session, None, error)[0], hidden, hidden, empty, "", "", hidden, None
+            cards = self._cards(session, None, error)[0]
+            return cards, hidden, hidden, empty, "", "", hidden, None, gr.skip()
         result, request = session.results[preset], session.requests[preset]
         stage = staged(result, photos=session.has_photos != result["key"])
         session.has_photos = result["key"]
@@ -290,6 +299,7 @@ class PairTab:
             python_lines(request),
             gr.update(visible=True),
             None,
+            time.monotonic() if len(session.requests) > len(session.results) else gr.skip(),
         )
 
     def choose(self, session: Session, preset: str) -> tuple[Any, ...]:

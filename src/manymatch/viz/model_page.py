@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manymatch._validate import count
-from manymatch.io.image import load_image, open_image
-from manymatch.viz.report import embedded_photo, shrunk, write_html
+from manymatch.viz.report import page_json, photo_of_file, write_html
 
 if TYPE_CHECKING:
     import os
@@ -127,7 +124,8 @@ def write_model_page(
     }
     longest = int(np.clip(_ALL_PX / max(len(images), 1) ** 0.5, _LEAST_PX, _MOST_PX))
     # Base64 turns three bytes into four.
-    room = int(0.75 * (_PAGE_BYTES - len(json.dumps(data))) / max(len(images), 1))
+    room = int(0.75 * (_PAGE_BYTES - len(page_json(data))) / max(len(images), 1))
+    most = max(room, _LEAST_IMAGE_BYTES)
     placed = {camera.image for model in ordered for camera in model.cameras}
     shown = sum(model["shown"] for model in data["models"])
     write_html(
@@ -141,7 +139,7 @@ def write_model_page(
         facts=facts,
         tabs=[(len(model.cameras), len(model.points)) for model in ordered],
         images=[
-            (image.name, _thumbnail(image, longest, max(room, _LEAST_IMAGE_BYTES)), k in placed)
+            (image.name, image.path and photo_of_file(image.path, longest, most), k in placed)
             for k, image in enumerate(images)
         ],
         accepted=sum(bool(pair.accepted) for pair in pairs),
@@ -156,11 +154,6 @@ def _headline(models: Sequence[PageModel], placed: int, number: int, total: int)
     part = f"All {number:,}" if placed == number else f"{placed:,} of {number:,}"
     where = "one model" if len(models) == 1 else f"{len(models)} separate models"
     return f"{part} images are in {where}, with {total:,} points."
-
-
-def _base64(array: Any, kind: str) -> str:
-    """Pack an array as the script reads it: little-endian numbers of a kind such as "f4"."""
-    return base64.b64encode(np.ascontiguousarray(array, dtype=f"<{kind}").tobytes()).decode("ascii")
 
 
 def _some(number: int, most: int) -> IndexArray:
@@ -191,11 +184,11 @@ def _packed_model(model: PageModel, share: float) -> dict[str, Any]:
     apart[np.arange(len(some)), some] = np.inf
     columns = [image, centres, (R @ axes.T).reshape(-1, 9), half]
     return {
-        "points": _base64((points[kept] - middle) @ axes.T / scale, "f4"),
-        "colors": _base64(model.colors[kept], "u1"),
-        "cameras": _base64(np.column_stack(columns), "f4"),
-        "seen": _base64(seen[:, 1], "u4"),
-        "seenBy": _base64(np.bincount(seen[:, 0], minlength=number), "u4"),
+        "points": (points[kept] - middle) @ axes.T / scale,
+        "colors": model.colors[kept],
+        "cameras": np.column_stack(columns),
+        "seen": seen[:, 1],
+        "seenBy": np.bincount(seen[:, 0], minlength=number),
         "shown": len(kept),
         # So that cameras do not cover each other.
         "depth": float(np.clip(0.6 * np.median(apart.min(axis=1)), 0.015, 0.1)),
@@ -242,30 +235,15 @@ def _packed_pairs(pairs: Sequence[PagePair], images: Sequence[PageImage]) -> dic
         lines = pair.lines[shown]
         drawn.append((lines + 0.5) / (*images[pair.first].size, *images[pair.second].size))
     return {
-        "first": _base64([pair.first for pair in pairs], "u2"),
-        "second": _base64([pair.second for pair in pairs], "u2"),
-        "probability": _base64([pair.probability for pair in pairs], "f4"),
-        "accepted": _base64([pair.accepted for pair in pairs], "u1"),
-        "matches": _base64([pair.matches for pair in pairs], "u4"),
-        "verdict": _base64([verdicts.index(pair.verdict) for pair in pairs], "u1"),
-        "reason": _base64([place[pair.reason] for pair in pairs], "u4"),
+        "first": np.asarray([pair.first for pair in pairs]),
+        "second": np.asarray([pair.second for pair in pairs]),
+        "probability": np.asarray([pair.probability for pair in pairs]),
+        "accepted": np.asarray([pair.accepted for pair in pairs]),
+        "matches": np.asarray([pair.matches for pair in pairs]),
+        "verdict": np.asarray([verdicts.index(pair.verdict) for pair in pairs]),
+        "reason": np.asarray([place[pair.reason] for pair in pairs]),
         "verdicts": verdicts,
         "reasons": reasons,
-        "lines": _base64(np.rint(65535 * np.clip(np.vstack(drawn), 0.0, 1.0)), "u2"),
-        "linesOf": _base64([len(lines) for lines in drawn[1:]], "u1"),
+        "lines": np.rint(65535 * np.clip(np.vstack(drawn), 0.0, 1.0)).astype(int),
+        "linesOf": np.asarray([len(lines) for lines in drawn[1:]]),
     }
-
-
-def _thumbnail(image: PageImage, longest: int, most_bytes: int) -> str | None:
-    """Return a photograph as a data URI; None without a file, or if it cannot be read any more."""
-    if image.path is None:
-        return None
-    size = shrunk(image.size, longest)
-    try:
-        with open_image(image.path) as opened:
-            # JPEG is decoded at a fraction of its size, which is many times faster.
-            opened.draft("RGB", (max(size), max(size)))
-            photo = load_image(opened)
-    except ValueError:
-        return None
-    return embedded_photo(photo, size, most_bytes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from manymatch import _core
 from manymatch._validate import BoolArray, FloatArray, IndexArray
+from manymatch.estimate.words import NOTHING, RELIABLE
 from manymatch.geometry.camera import Camera, normalised_pixel
 from manymatch.geometry.pose import RelativePose
 from manymatch.viz.figure import drawable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Colours of sources; those beyond the last share it.
 SOURCE_COLOURS = ("#4fc3ff", "#ffb14a", "#7ee081", "#ff7ec4", "#c58bff", "#f4f06a", "#d5dbe6")
+_KINDS = {**dict.fromkeys(RELIABLE, "good"), **dict.fromkeys(NOTHING, "bad")}
 # States of a candidate, in the order in which they are drawn.
 REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
 
@@ -30,6 +31,11 @@ REFUSED, CONSISTENT, CHOSEN = 0, 1, 2
 _SEGMENTS = 16
 # Fisheye images end near 90 degrees, where the normalised plane does not.
 _LARGEST_RADIUS = 30.0
+
+
+def verdict_kind(verdict: str) -> str:
+    """Return how a verdict is coloured: "good", "doubt" or "bad"."""
+    return _KINDS.get(verdict, "doubt")
 
 
 def residuals_px(
@@ -80,10 +86,13 @@ def each_pose(
 
 def edge_states(graph: AssociationGraph, estimate: Estimate) -> NDArray[np.int64]:
     """Return for every edge (E,) whether it is chosen, only consistent, or neither."""
-    key = graph.edges[:, 0] * max(len(graph.points1), 1) + graph.edges[:, 1]
-    matches = estimate.matches
-    chosen = np.isin(key, matches[:, 0] * max(len(graph.points1), 1) + matches[:, 1])
+    chosen = np.isin(_keys(graph, graph.edges), _keys(graph, estimate.matches))
     return np.where(chosen, CHOSEN, np.where(estimate.inliers, CONSISTENT, REFUSED))
+
+
+def _keys(graph: AssociationGraph, pairs: IndexArray) -> IndexArray:
+    """Return one number for each pair of keypoints (N, 2)."""
+    return pairs[:, 0] * max(len(graph.points1), 1) + pairs[:, 1]
 
 
 def source_colours(graph: AssociationGraph) -> list[tuple[str, str]]:
@@ -154,7 +163,7 @@ def payload(
     others: list[tuple[str, RelativePoseEstimate]],
     most: int,
 ) -> dict[str, Any]:
-    """Return the data of the page's script, plain lists and numbers only.
+    """Return the data of the page's script: numbers, texts, lists and arrays.
 
     The estimates are those of `each_pose`; the first one is at the top level, the others in
     ``alternatives``. Keypoints without candidate or match are left out, and all indices count the
@@ -173,8 +182,8 @@ def payload(
     ids = [np.unique(used[:, side]) for side in (0, 1)]
     points = [drawable((graph.points0, graph.points1)[side][ids[side]]) for side in (0, 1)]
 
-    def local(pairs: IndexArray) -> list[list[int]]:
-        return [np.searchsorted(ids[side], pairs[:, side]).tolist() for side in (0, 1)]
+    def local(pairs: IndexArray) -> list[IndexArray]:
+        return [np.searchsorted(ids[side], pairs[:, side]) for side in (0, 1)]
 
     def own(state: NDArray[np.int64], estimate: RelativePoseEstimate) -> dict[str, Any]:
         """Return what depends on the pose."""
@@ -190,8 +199,8 @@ def payload(
             lines[0] = epipolar_lines(points[0], E, cameras[0], cameras[1], sizes[1])
             lines[1] = epipolar_lines(points[1], E.T, cameras[1], cameras[0], sizes[0])
         return {
-            "state": state[shown].tolist(),
-            "residual": _rounded(residuals_px(graph, estimate.pose, *cameras)[shown], 2),
+            "state": state[shown],
+            "residual": residuals_px(graph, estimate.pose, *cameras)[shown],
             "probability": _probabilities(graph, estimate, shown),
             "lines": lines,
             "fundamental": fundamental,
@@ -200,12 +209,12 @@ def payload(
     first, *rest = map(own, states, estimates)
     return {
         "sizes": [list(size) for size in sizes],
-        "ids": [side.tolist() for side in ids],
-        "points": [np.round(side, 1).ravel().tolist() for side in points],
+        "ids": ids,
+        "points": [side.ravel() for side in points],
         "edges": local(edges),
-        "rank": None if graph.rank is None else graph.rank[shown].tolist(),
-        "similarity": None if graph.similarity is None else _rounded(graph.similarity[shown], 3),
-        "source": None if graph.source is None else graph.source[shown].tolist(),
+        "rank": None if graph.rank is None else graph.rank[shown],
+        "similarity": None if graph.similarity is None else graph.similarity[shown],
+        "source": None if graph.source is None else graph.source[shown],
         "sources": source_colours(graph),
         **first,
         "layers": [
@@ -221,16 +230,14 @@ def payload(
 
 def _probabilities(
     graph: AssociationGraph, estimate: RelativePoseEstimate, shown: IndexArray
-) -> list[float | None] | None:
-    """Probability of each shown edge that is a match to be right; None where it is unknown."""
+) -> FloatArray | None:
+    """Probability of each shown edge that is a match to be right; NaN where it is unknown."""
     if estimate.match_probability is None:
         return None
-    values = [round(value, 3) for value in estimate.match_probability.tolist()]
-    known = dict(zip(map(tuple, estimate.matches.tolist()), values, strict=True))
-    return [known.get(tuple(edge)) for edge in graph.edges[shown].tolist()]
-
-
-def _rounded(values: NDArray[Any], digits: int) -> list[float | None]:
-    """Round to numbers that JSON knows."""
-    numbers = np.round(values.astype(np.float64), digits).tolist()
-    return [number if math.isfinite(number) else None for number in numbers]
+    keys, edges = _keys(graph, estimate.matches), _keys(graph, graph.edges[shown])
+    order = np.argsort(keys)
+    # One more for edges that come after all matches.
+    values = np.append(estimate.match_probability[order], np.nan)
+    place = np.searchsorted(keys[order], edges)
+    known = np.append(keys[order], -1)[place] == edges
+    return np.where(known, values[place], np.nan)

@@ -31,7 +31,7 @@ from manymatch.viz.figure import (
     wrapped,
     write_page,
 )
-from manymatch.viz.overlay import CHOSEN, edge_states, source_colours
+from manymatch.viz.overlay import CHOSEN, edge_states, source_colours, verdict_kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,11 +45,7 @@ if TYPE_CHECKING:
 _RANKS = ("#4fc3ff", "#8b98ff", "#c58bff", "#ff7ec4", "#ffa14f")
 _CHOSEN, _FIRST, _OTHER = "#34e0ab", "#ff9f43", "#d5dbe6"
 _PANEL, _OUTLINE = "#2a313d", "#0b0f16"
-_KINDS = {
-    **dict.fromkeys(words.RELIABLE, "#0d7a4f"),
-    **dict.fromkeys(words.NOTHING, "#b4232c"),
-}
-_DOUBTFUL = "#b26a00"
+_VERDICTS = {"good": "#0d7a4f", "doubt": "#b26a00", "bad": "#b4232c"}
 # More lines than that cannot be followed; dots are drawn for all.
 _MOST_LINES = 160
 # Parts of a photograph's own colour and brightness that are left, so that lines stand out.
@@ -116,7 +112,7 @@ def plot_candidates(
         pair.write(title, size=25, bold=True)
     verdict = "" if confidence is None else words.verdict_sentence(confidence)
     if confidence is not None:
-        pair.caption("●", verdict, [], _KINDS.get(confidence.verdict, _DOUBTFUL))
+        pair.caption("●", verdict, [], _VERDICTS[verdict_kind(confidence.verdict)])
     states = None if estimate is None or not estimate.success else edge_states(graph, estimate)
     _draw_kept(pair, states, max_keypoints)
     if estimate is not None and states is None and estimate.failure not in verdict:

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import html
 import io
+import json
 import math
 import os
 from collections.abc import Sequence
@@ -24,11 +25,11 @@ from manymatch.estimate import words
 from manymatch.estimate.many import PROBLEMS
 from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io.files import as_path, write_whole
-from manymatch.io.image import require_pillow
+from manymatch.io.image import load_image, open_image, require_pillow
 from manymatch.io.matches import to_json
 from manymatch.viz import overlay
 from manymatch.viz.figure import screen_image
-from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED, source_colours
+from manymatch.viz.overlay import CHOSEN, CONSISTENT, REFUSED, source_colours, verdict_kind
 
 if TYPE_CHECKING:
     from manymatch.estimate.confidence import Confidence
@@ -40,9 +41,6 @@ _QUALITIES = (84, 76, 68, 58, 46, 34)
 # Height that the choice among several poses adds to the frame in a notebook.
 _CHOICE_PX = 120
 _RIGHT_DEG, _NEAR_DEG = 5.0, 10.0
-_KINDS = {**dict.fromkeys(words.RELIABLE, "good"), **dict.fromkeys(words.NOTHING, "bad")}
-# Kind of any other verdict, and of an error between the two limits.
-_DOUBTFUL = "doubt"
 # The histogram: its bins up to the threshold, and thresholds along its axis.
 _BINS, _THRESHOLDS = 10, 3
 _CITATION = (
@@ -259,11 +257,6 @@ def headline_numbers(result: MatchResult) -> list[tuple[str, str, str]]:
     ]
 
 
-def verdict_kind(verdict: str) -> str:
-    """Return how a verdict is coloured: "good", "doubt" or "bad"."""
-    return _KINDS.get(verdict, _DOUBTFUL)
-
-
 @functools.cache
 def page_template(name: str) -> Any:
     """Return a template; values are escaped unless the template says otherwise."""
@@ -276,9 +269,29 @@ def page_template(name: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.policies["json.dumps_function"] = page_json
     environment.filters.update(thousands=lambda number: f"{number:,}", seconds=_seconds)
     return environment.get_template(name)
+
+
+def _bytes_of(numbers: NDArray[Any]) -> int:
+    """Return how many bytes hold each of these whole numbers."""
+    return 1 if (most := numbers.max(initial=0)) < 1 << 8 else 2 if most < 1 << 16 else 4
+
+
+def page_json(value: Any, **_: Any) -> str:
+    """Return the JSON that data.js reads: an array of numbers is its kind and its bytes.
+
+    Real numbers become single precision; whole numbers must not be negative.
+    """
+
+    def packed(array: Any) -> dict[str, str]:
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"a page has no place for {type(array).__name__}")
+        kind = "f4" if array.dtype.kind == "f" else f"u{_bytes_of(array)}"
+        return {kind: base64.b64encode(array.astype(f"<{kind}").tobytes()).decode("ascii")}
+
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=packed)
 
 
 def rendered(name: str, **values: Any) -> str:
@@ -286,7 +299,7 @@ def rendered(name: str, **values: Any) -> str:
 
     The page's policy allows only the content of the file, and only this script.
     """
-    script = template_file(f"{name}.js")
+    script = template_file("data.js") + template_file(f"{name}.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     values["policy"] = (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -311,6 +324,7 @@ def write_page(path: str | os.PathLike[str], page: str) -> Path:
     return target
 
 
+@functools.cache
 def template_file(name: str) -> str:
     """Return the text of a template, style or script."""
     return resources.files("manymatch.viz").joinpath("templates", name).read_text(encoding="utf-8")
@@ -470,7 +484,7 @@ def _python_code(result: MatchResult) -> str:
 
 
 def _error_kind(error_deg: float) -> str:
-    return "good" if error_deg < _RIGHT_DEG else _DOUBTFUL if error_deg < _NEAR_DEG else "bad"
+    return "good" if error_deg < _RIGHT_DEG else "doubt" if error_deg < _NEAR_DEG else "bad"
 
 
 def _seconds(value: float) -> str:
@@ -491,6 +505,18 @@ def shrunk(size: tuple[int, int], longest: int) -> tuple[int, int]:
     """Return a width and height whose longer edge is at most so long."""
     shrink = min(1.0, longest / max(*size, 1))
     return max(1, round(size[0] * shrink)), max(1, round(size[1] * shrink))
+
+
+def photo_of_file(path: Path, longest: int, most_bytes: int) -> str | None:
+    """Return a photograph as a small JPEG in a data URI; None if it cannot be read."""
+    try:
+        with open_image(path) as opened:
+            # JPEG is decoded at a fraction of its size, which is many times faster.
+            opened.draft("RGB", (longest, longest))
+            photo = load_image(opened)
+    except ValueError:
+        return None
+    return embedded_photo(photo, shrunk(photo.shape[1::-1], longest), most_bytes)
 
 
 def embedded_photo(image: Any, size: tuple[int, int], most_bytes: int) -> str:

@@ -34,7 +34,7 @@ function showStage(element, value) {
   const mark = /src="photo:([01])"/g, number = Number(old?.dataset.pages ?? 0) + 1;
   if (old?.dataset.key === value.key && old.dataset.told === "true") {
     old.dataset.told = false;
-    old.contentWindow.postMessage({ page: value.page.replace(mark, "") }, "*");
+    old.contentWindow.postMessage({ page: value.page }, "*");
     old.title = value.title;
     old.dataset.pages = number;
     return;

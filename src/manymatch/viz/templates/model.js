@@ -2,18 +2,13 @@
 {
 // ------------------------------------------------------------------------------- the data
 const byId = (id) => document.getElementById(id);
-const data = JSON.parse(byId("data").textContent);
+const data = readData();
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const thousands = (number) => number.toLocaleString("en-US");
 const counted = (number, one, many = `${one}s`) => `${thousands(number)} ${number === 1 ? one : many}`;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const DRAG_PX = 4, REACH_PX = 22, DOUBLE_MS = 350, WHEEL_MS = 300, ZOOM_STEP = 1.25;
 
-function unpack(text, Kind) {
-  const raw = atob(text), bytes = new Uint8Array(raw.length);
-  for (let k = 0; k < raw.length; k++) bytes[k] = raw.charCodeAt(k);
-  return new Kind(bytes.buffer);
-}
 // First place of each group, of which the sizes are given, and the end of the last.
 function starts(sizes) {
   const places = new Uint32Array(sizes.length + 1);
@@ -36,9 +31,7 @@ const button = (className, act, ...content) => {
 const shots = [...document.querySelectorAll(".shot")];
 const names = shots.map((shot) => shot.title);
 const photos = shots.map((shot) => shot.querySelector("img"));
-const KINDS = { first: Uint16Array, second: Uint16Array, probability: Float32Array, accepted: Uint8Array, matches: Uint32Array, verdict: Uint8Array, reason: Uint32Array, lines: Uint16Array, linesOf: Uint8Array };
-const pairs = { ...data.pairs };
-for (const name in KINDS) pairs[name] = unpack(data.pairs[name], KINDS[name]);
+const pairs = data.pairs;
 const lineStart = starts(pairs.linesOf);
 const pairsOf = names.map(() => []);
 for (let p = 0; p < pairs.first.length; p++)
@@ -55,7 +48,7 @@ const acceptedFirst = (a, b) => pairs.accepted[b] - pairs.accepted[a] || pairs.m
 // Rows of cameras: image, centre, axes (right, down, ahead), half the width and height at distance 1.
 const CAMERA = 15;
 const models = data.models.map((packed) => {
-  const rows = unpack(packed.cameras, Float32Array);
+  const rows = packed.cameras;
   const cameras = [];
   for (let k = 0; k < rows.length; k += CAMERA) {
     const row = rows.subarray(k, k + CAMERA);
@@ -65,12 +58,12 @@ const models = data.models.map((packed) => {
 });
 function opened(model) {
   if (!model.points) {
-    model.points = unpack(model.packed.points, Float32Array);
-    const rgb = unpack(model.packed.colors, Uint8Array);
+    model.points = model.packed.points;
+    const rgb = model.packed.colors;
     model.colors = new Uint8Array((rgb.length / 3) * 4).fill(255);
     for (let k = 0; k < rgb.length; k++) model.colors[k + Math.floor(k / 3)] = rgb[k];
-    model.seen = unpack(model.packed.seen, Uint32Array);
-    model.seenStart = starts(unpack(model.packed.seenBy, Uint32Array));
+    model.seen = model.packed.seen;
+    model.seenStart = starts(model.packed.seenBy);
   }
   return model;
 }

@@ -1,7 +1,6 @@
 "use strict";
 {
 // Drawn over the two images: a layer of lines, and the candidates of one keypoint.
-const data = JSON.parse(document.getElementById("data").textContent);
 const stage = document.getElementById("stage");
 const bulk = document.getElementById("bulk");
 const overlay = document.getElementById("overlay");
@@ -25,15 +24,20 @@ const MOST_ZOOM = 24, ZOOM_STEP = 1.5, DOUBLE_CLICK_ZOOM = 3, PAN_SHARE = 0.15;
 // a wheel that was scrolling or zooming goes on with it for as long.
 const DRAG_PX = 4, DOUBLE_MS = 400, DOUBLE_PX = 24, WHEEL_MS = 300;
 
-// Edges by keypoint: incident[side][keypoint] is a list of edge numbers, best first.
-const incident = [0, 1].map((side) => data.ids[side].map(() => []));
-for (let e = 0; e < data.state.length; e++)
-  for (const side of [0, 1]) incident[side][data.edges[side][e]].push(e);
-// The chosen pose and the alternatives; one of them is shown.
-const poses = [{ ...data, pairs: data.layers[0].pairs }, ...data.alternatives];
-const poseInputs = [...document.querySelectorAll("input[name=pose]")];
-const restored = poseInputs.findIndex((input) => input.checked);
-let pose = poses[Math.max(restored, 0)];
+// The result: edges by keypoint, where incident[side][keypoint] is a list of edge numbers, best first;
+// the chosen pose and the alternatives, one of which is shown; and the layer that is drawn.
+let data, incident, poses, pose, layer;
+const poseInputs = () => [...document.querySelectorAll("input[name=pose]")];
+function readResult() {
+  data = readData();
+  incident = [0, 1].map((side) => Array.from(data.ids[side], () => []));
+  for (let e = 0; e < data.state.length; e++)
+    for (const side of [0, 1]) incident[side][data.edges[side][e]].push(e);
+  poses = [{ ...data, pairs: data.layers[0].pairs }, ...data.alternatives];
+  pose = poses[0];
+  layer = document.querySelector("input[name=layer]:checked").value;
+}
+readResult();
 const rankOf = (e) => (data.rank ? data.rank[e] : null);
 const rankColour = (e) => RANK_COLOURS[Math.min(rankOf(e) || 1, RANK_COLOURS.length) - 1];
 const sourceColour = (e) => data.sources[data.source[e]][1];
@@ -55,7 +59,6 @@ const hasLines = () => Boolean(pose.fundamental) || pose.lines[0].length > 0;
 const chosenEdge = (side, i) => incident[side][i].find((e) => pose.state[e] === CHOSEN);
 
 let boxes = [null, null]; // where the images are within the stage, in CSS pixels
-let layer = document.querySelector("input[name=layer]:checked").value;
 // What of each image is seen: the fraction u of its width is drawn at x + k * u of its box.
 const views = [{ k: 1, x: 0, y: 0 }, { k: 1, x: 0, y: 0 }];
 let current = null; // {side, i}
@@ -94,7 +97,7 @@ const inside = (side, p) => {
 };
 
 // In a frame of the app, the height of the window is that of the app's, which tells it once.
-let hostHeight = window.hostHeight ?? 800;
+let hostHeight = 800;
 const windowHeight = () => (hosted ? hostHeight : window.innerHeight);
 
 // Images side by side or below one another, and the candidates beside or below them: whichever
@@ -197,7 +200,7 @@ zoomReset.addEventListener("click", resetZoom);
 // Dots for all, and lines between those both of whose ends are seen, but not too many of them.
 let skip = 1; // every skip-th line is drawn
 function drawPairs(context, pairs, colour, alpha, width, dots, most) {
-  const ends = pairs.map((side, k) => side.map((i) => at(k, i)));
+  const ends = pairs.map((side, k) => Array.from(side, (i) => at(k, i)));
   const seen = ends.map((side, k) => side.map((p) => inside(k, p)));
   const whole = [...ends[0].keys()].filter((k) => seen[0][k] && seen[1][k]);
   skip = Math.max(1, Math.ceil(whole.length / most));
@@ -227,7 +230,7 @@ function drawPairs(context, pairs, colour, alpha, width, dots, most) {
 
 // Matches are coloured from left to right in image 0, so that an end can be told from others.
 const byPlace = (pairs) => {
-  const x = pairs[0].map((i) => data.points[0][2 * i]);
+  const x = Array.from(pairs[0], (i) => data.points[0][2 * i]);
   const hues = [];
   [...x.keys()].sort((a, b) => x[a] - x[b]).forEach((k, place) => {
     hues[k] = Math.round(45 + (265 * place) / x.length);
@@ -236,7 +239,7 @@ const byPlace = (pairs) => {
 };
 
 const bySource = (pairs) => {
-  const edges = pairs[0].map((i, k) => incident[0][i].find((e) => data.edges[1][e] === pairs[1][k]));
+  const edges = Array.from(pairs[0], (i, k) => incident[0][i].find((e) => data.edges[1][e] === pairs[1][k]));
   return (k) => (edges[k] === undefined ? OTHER_COLOUR : sourceColour(edges[k]));
 };
 
@@ -304,7 +307,6 @@ function drawFocus() {
   make("circle", { class: "here", cx: here[0], cy: here[1], r: 8 }, overlay);
 }
 
-// The box beside the images: facts about the candidates of one keypoint.
 // The surroundings of a keypoint, enlarged from the embedded photograph. Returns the canvas, and
 // a function from pixels of the image to pixels of the canvas.
 function patch(side, i, share) {
@@ -369,7 +371,7 @@ function captioned(canvas, text) {
 const verdictOf = (e, taken) => {
   if (pose.state[e] === CHOSEN) return "chosen";
   if (pose.state[e] === 1) return taken ? "consistent, not chosen" : "consistent";
-  if (pose.residual[e] === null) return "not chosen";
+  if (!Number.isFinite(pose.residual[e])) return "not chosen";
   return pose.residual[e] < data.threshold ? "behind a camera" : "off the line";
 };
 
@@ -381,9 +383,9 @@ function entry(far, e, taken) {
   text.append(element("div", "tag", verdictOf(e, taken)));
   if (data.sources.length) text.append(element("small", "", `from ${data.sources[data.source[e]][0]}`));
   if (data.similarity) text.append(element("small", "", `similarity ${data.similarity[e].toFixed(3)}`));
-  if (pose.residual[e] !== null)
+  if (Number.isFinite(pose.residual[e]))
     text.append(element("small", "", `residual ${pose.residual[e].toFixed(2)} px`));
-  if (pose.probability && pose.probability[e] !== null)
+  if (pose.probability && !Number.isNaN(pose.probability[e]))
     text.append(element("small", "", `probability ${pose.probability[e].toFixed(2)}`));
   item.append(marked(far, data.edges[far][e]), text);
   return item;
@@ -432,7 +434,7 @@ function showDetail() {
 }
 
 function layerNote() {
-  if (layer === "none") return "";
+  if (layer === "none" || !data.state.length) return "";
   if (layer === "candidates") return "Lines join all candidates, coloured by rank.";
   const lines = skip > 1 ? ` Lines are drawn for one match in ${skip}.` : "";
   const said = { matches: "Ends of a match have the same colour.", sources: "Matches have the colour of their source." };
@@ -615,15 +617,18 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && held) select(null, false);
 });
 
-for (const input of document.querySelectorAll("input[name=layer]"))
-  input.addEventListener("change", () => {
-    layer = input.value;
-    current = null;
-    held = false;
-    drawBulk();
-    drawFocus();
-    showDetail();
-  });
+document.addEventListener("change", ({ target }) => {
+  if (target.name === "pose") showPose(Number(target.value));
+  if (target.name === "layer") showLayer(target.value);
+});
+function showLayer(name) {
+  layer = name;
+  current = null;
+  held = false;
+  drawBulk();
+  drawFocus();
+  showDetail();
+}
 
 // Matches that one-to-one matching would have lost, those farthest from the first choice first.
 const gain = ({ i }) => {
@@ -653,7 +658,7 @@ findRescued();
 // Switch to another pose: drawing, text and counts change, the keypoint that is shown stays.
 function showPose(number) {
   pose = poses[number];
-  poseInputs[number].checked = true;
+  poseInputs()[number].checked = true;
   document.getElementById("said").textContent = data.said[number];
   for (const matches of document.querySelectorAll("input:is([value=matches], [value=sources]) + span b"))
     matches.textContent = data.counts[number].toLocaleString("en");
@@ -664,60 +669,72 @@ function showPose(number) {
   showDetail();
 }
 const nextPose = () => showPose((poses.indexOf(pose) + 1) % poses.length);
-poseInputs.forEach((input, number) => input.addEventListener("change", () => showPose(number)));
 
-for (const button of document.querySelectorAll(".copy"))
-  button.addEventListener("click", async () => {
-    const text = button.parentNode.querySelector("pre");
-    try {
-      await navigator.clipboard.writeText(text.textContent);
-      button.textContent = "Copied";
-    } catch {
-      // Some browsers give pages from a file no clipboard: leave the text selected instead.
-      window.getSelection().selectAllChildren(text);
-      button.textContent = "Selected";
-    }
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  });
+document.addEventListener("click", async ({ target }) => {
+  if (!target.matches(".copy")) return;
+  const text = target.parentNode.querySelector("pre");
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+    target.textContent = "Copied";
+  } catch {
+    // Some browsers give pages from a file no clipboard: leave the text selected instead.
+    window.getSelection().selectAllChildren(text);
+    target.textContent = "Selected";
+  }
+  setTimeout(() => { target.textContent = "Copy"; }, 1500);
+});
 
 // Folded parts are printed as well.
 window.addEventListener("beforeprint", () => {
   for (const fold of document.querySelectorAll("details")) fold.open = true;
 });
 if (hosted) {
+  let told = false;
   const tell = () => {
     const height = Math.ceil(document.body.getBoundingClientRect().height);
-    window.parent.postMessage({ manymatch: height, told: "hostHeight" in window }, "*");
+    window.parent.postMessage({ manymatch: height, told }, "*");
   };
   window.addEventListener("message", (event) => {
     if (event.source !== window.parent) return;
-    if (typeof event.data?.page === "string") replacePage(event.data.page);
-    if (!Number.isFinite(event.data?.manymatch)) return;
-    hostHeight = window.hostHeight = event.data.manymatch;
-    layout();
+    if (typeof event.data?.page === "string") replaceResult(event.data.page);
+    if (Number.isFinite(event.data?.manymatch)) {
+      hostHeight = event.data.manymatch;
+      told = true;
+      layout();
+    }
     tell();
   });
   new ResizeObserver(tell).observe(document.body);
   tell();
 }
-// The page of another result of the same photographs. They stay, and so does what the reader opened.
-function replacePage(page) {
-  const images = panels.map((panel) => panel.querySelector("img"));
+// Show another result of the same photographs, from its page. The photographs, their zoom, the layer and
+// what the reader opened stay.
+function replaceResult(page) {
+  const next = new DOMParser().parseFromString(page, "text/html");
   const folds = () => [...document.querySelectorAll("details")];
-  const open = folds().map((fold) => fold.open), chosen = layer;
-  document.open();
-  document.write(page);
-  document.close();
-  images.forEach((image, k) => document.querySelector(`#panel${k} img`).replaceWith(image));
+  const open = folds().map((fold) => fold.open), shown = layer;
+  for (const name of [".banner", "#poses", "#layers", ".folds", "#data"])
+    document.querySelector(name).replaceWith(next.querySelector(name));
+  panels.forEach((panel) => { panel.ariaLabel = next.getElementById(panel.id).ariaLabel; });
   folds().forEach((fold, k) => { fold.open = open[k]; });
-  document.querySelector(`input[name=layer][value=${chosen}]:not(:checked)`)?.click();
+  document.title = next.title;
+  readResult();
+  const same = document.querySelector(`input[name=layer][value=${shown}]`);
+  if (same) same.checked = true;
+  layer = same ? shown : layer;
+  current = null;
+  held = false;
+  findRescued();
+  layout();
+  showDetail();
 }
 
 const observer = new ResizeObserver(layout);
 for (const node of [stage, stage.parentNode]) observer.observe(node);
 window.addEventListener("resize", layout);
 layout();
-// A browser that goes back to the page may have kept another pose.
-if (restored > 0) showPose(restored);
 showDetail();
+// A browser that goes back to the page may have kept another pose.
+const restored = poseInputs().findIndex((input) => input.checked);
+if (restored > 0) showPose(restored);
 }
