@@ -276,8 +276,7 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
     limits = (problem.chart and problem.chart.limits) or ()
     sds = (spread.rotation_sd, spread.translation_sd)
     parts = {
-        name: _below_limit(sd, limit)
-        for name, sd, limit in zip(PARTS, sds, limits, strict=False)
+        name: _below_limit(sd, limit) for name, sd, limit in zip(PARTS, sds, limits, strict=False)
     }
     return Planarity(), spread, rival, accurate, apart, parts
 
