@@ -6,7 +6,7 @@ import importlib
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import exactness, focal_samples
+from benchmarks.accuracy import exactness, focal_samples, never_worse
 from benchmarks.speed import adaptive, callgrind, compare, kernels, match, scaling
 from manymatch import pose_auc, pose_error_deg
 from manymatch.estimate.uncertainty import rotation
@@ -145,3 +145,22 @@ def test_six_points_tell_pose_and_shared_focal_length(seed):
     f, nearest = min(found, key=lambda one: abs(one[0] - focal))
     assert f == pytest.approx(focal, rel=1e-6)
     assert pose_error_deg(nearest, pose.R, pose.t) < 1e-4
+
+
+def test_luck_in_the_choice_of_the_best_line_is_not_counted():
+    limits, lines = (5, 10, 20), np.random.default_rng(0).uniform(0, 20, (9, 2, 100))
+    scores = np.array([np.mean(pose_auc(e.ravel(), limits)) for e in lines])
+    seen, unseen = [], []
+    for i, own in enumerate(lines):  # all are equally good
+        others = np.delete(lines, i, axis=0)
+        seen.append(scores[i] - np.delete(scores, i).max())
+        mean, low, high = never_worse.on_other_pairs(own, others, limits)
+        assert (low < mean).all()
+        assert (mean < high).all()
+        unseen.append(mean.mean())
+    assert np.mean(seen) < -2.5
+    assert np.mean(unseen) > -1.0
+    # A line that is better on every pair is found, and is better on the other half too.
+    better = np.maximum(lines[0] - 2.0, 0.0)
+    assert (never_worse.on_other_pairs(lines[0], [*lines[1:], better], limits)[2] < 0).all()
+    assert np.isnan(never_worse.on_other_pairs(lines[0][:, :1], [better[:, :1]], limits)).all()

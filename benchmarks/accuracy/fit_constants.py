@@ -43,6 +43,7 @@ from manymatch.estimate import confidence, evidence
 from manymatch.estimate.many import PROBLEMS
 from manymatch.estimate.problem import match_features
 from manymatch.estimate.relative_pose import sampson_distances
+from manymatch.estimate.words import RELIABLE
 from manymatch.features.extractor import Extractor
 from manymatch.features.feature_config import feature_config
 from manymatch.geometry.camera import working_pixel
@@ -387,6 +388,7 @@ def rows_of(cases: list[Case]) -> list[dict[str, Any]]:
             if not found.success:
                 continue
             known = evidence.evidence(found)
+            certain = dataclasses.replace(known, odds=np.inf)
             nothing = kind == "exchanged"
             # Exchanged points are still the same clouds, which "auto" may align without candidates.
             aligned = case.problem in ("rigid", "similarity") and case.error(found) < UNCLEAR
@@ -402,6 +404,8 @@ def rows_of(cases: list[Case]) -> list[dict[str, Any]]:
                     "features": known.features,
                     "places": known.places - PROBLEMS[case.problem].sample_size,
                     "most": (1.0 - known.rival.any) * known.accurate,
+                    # Whether nothing but the probability can keep the model from passing.
+                    "settled": confidence._judge(found, certain)[0] in RELIABLE,
                     **match_columns(found, near & ~nothing),
                 }
             )
@@ -474,6 +478,7 @@ class Columns:
     true: np.ndarray
     weight: np.ndarray
     most: np.ndarray
+    settled: np.ndarray
     growing: bool
     dropped: Sequence[int] = ()
 
@@ -531,9 +536,10 @@ def model_columns(rows: list[dict[str, Any]]) -> Columns:
     # Right and wrong ones count alike: how many pairs have a solution is the user's to know.
     for value in (0.0, 1.0):
         weight[right == value] /= max(weight[right == value].sum(), 1e-9)
-    x, most = (np.array([rows[i][key] for i in used]) for key in ("features", "most"))
+    keys = "features", "most", "settled"
+    x, most, settled = (np.array([rows[i][key] for i in used]) for key in keys)
     dropped = DROPPED.get(rows[0]["problem"], ()) if x.shape[1] > COMMON else ()
-    return Columns(name, x, right, weight, most, growing=True, dropped=dropped)
+    return Columns(name, x, right, weight, most, settled, growing=True, dropped=dropped)
 
 
 def without_evidence(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -557,18 +563,20 @@ def matches_columns(rows: list[dict[str, Any]]) -> Columns:
     weight = np.repeat([1.0 / (count[row["set"]] * len(row["true"])) for row in used], sizes)
     x = np.concatenate([row["matches"] for row in used])
     true = np.concatenate([row["true"] for row in used]).astype(float)
-    return Columns(np.repeat(name, sizes), x, true, weight, np.ones(len(x)), growing=False)
+    sure = np.ones(len(x))
+    return Columns(np.repeat(name, sizes), x, true, weight, sure, sure > 0.0, growing=False)
 
 
 def operating_point(columns: Columns, p: np.ndarray, rows: np.ndarray) -> str:
     """Share of right and of wrong models that pass; and of wrong ones if 90 % of right ones do."""
+    p = np.where(columns.settled, p, 0.0)
     right, wrong = p[rows & (columns.true == 1.0)], p[rows & (columns.true == 0.0)]
     if not len(right) or not len(wrong):
         return "-"
     passing = (100 * np.mean(group >= confidence.LIKELY) for group in (right, wrong))
     limit = np.quantile(right, 0.1)
     text = " / ".join(f"{share:.1f}" for share in passing)
-    return f"{text} / {100 * np.mean(wrong >= limit):.1f}"
+    return f"{text} / {100 * np.mean(wrong >= max(limit, 1e-9)):.1f}"
 
 
 def judged(problem: str, kind: str, columns: Columns, stored: np.ndarray) -> list[Table]:

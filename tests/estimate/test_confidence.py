@@ -19,8 +19,16 @@ from manymatch.estimate import confidence, evidence, words
 from manymatch.estimate.confidence import assess
 from manymatch.estimate.evidence import Rival
 from manymatch.estimate.relative_pose import RELATIVE_POSE
-from manymatch.estimate.uncertainty import Covariance, HeldPose, Planarity, planar_twin
+from manymatch.estimate.result import Alternative
+from manymatch.estimate.uncertainty import (
+    Covariance,
+    HeldPose,
+    Planarity,
+    planar_twin,
+    rotation,
+)
 from manymatch.estimate.words import angle
+from manymatch.geometry.pose import RelativePose
 from manymatch_lab.datasets.synthetic import (
     EASY,
     LOW_PARALLAX,
@@ -288,7 +296,7 @@ def test_every_feature_speaks_for_the_pose():
     assert len(known.features) + 1 == len(coefficients)
 
 
-@given(arrays(np.float64, 5, elements=st.floats(-4, 4)), st.integers(0, 4), st.floats(0, 3))
+@given(arrays(np.float64, 4, elements=st.floats(-4, 4)), st.integers(0, 3), st.floats(0, 3))
 def test_more_evidence_is_a_larger_probability(features, index, more):
     raised = features.copy()
     raised[index] += more
@@ -312,7 +320,8 @@ def test_a_larger_deviation_is_less_accurate(rotation, translation, factor):
 def test_the_accuracy_is_that_of_errors_with_heavy_tails(shift):
     rng = np.random.default_rng(0)
     deviation, tail = 3.0, evidence._ERROR_TAIL
-    errors = rng.normal(0, deviation / math.sqrt(2), (100_000, 2))
+    scale = evidence._DEVIATION_SCALE * deviation / math.sqrt(2)
+    errors = rng.normal(0, scale, (100_000, 2))
     errors /= np.sqrt(rng.gamma(tail, 1.0 / tail, (100_000, 1)))
     errors[:, 0] += shift
     expected = np.mean(np.linalg.norm(errors, axis=1) < 5)
@@ -387,6 +396,7 @@ RIGHT = "right (within 5°) with probability"
 VERDICTS = [
     ((0.9925, 0.0, 1.0), "solved", f"{AGREE} {RIGHT} 99.2 %."),
     ((0.8, 0.0, 1.0), "likely", f"{AGREE} {RIGHT} 80 %."),
+    ((0.65, 0.0, 1.0), "uncertain", f"{AGREE} only {RIGHT} 65 %."),
     ((0.22, 0.0, 1.0), "uncertain", f"{AGREE} only {RIGHT} 22 %."),
     ((0.22, 0.9, 0.1), "uncertain", None),
     (
@@ -413,6 +423,17 @@ VERDICTS = [
     ),
     ((0.99, 0.4, 1.0, (0.01, 0.01), 0.95), "degenerate", None),
 ]
+
+
+@pytest.mark.parametrize(("apart_deg", "counts"), [(7.0, False), (9.0, True)])
+def test_a_pose_close_by_is_no_rival(apart_deg, counts):
+    _, estimate, _ = solve_scene(EASY, 0)
+    turn = rotation(np.array([0.0, math.radians(apart_deg), 0.0]))
+    other = RelativePose(turn @ estimate.pose.R, estimate.pose.t)
+    known = Alternative(other, 0.4, 20, estimate.matches[:20], 50.0)
+    beside = dataclasses.replace(estimate, alternatives=(known,))
+    assert (evidence.evidence(beside).rival.any == 0.4) == counts
+    assert (assess(beside).verdict == "ambiguous") == counts
 
 
 @pytest.mark.parametrize(("numbers", "verdict", "sentence"), VERDICTS)

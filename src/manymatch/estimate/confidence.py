@@ -33,15 +33,15 @@ Verdict: TypeAlias = Literal[
 ]
 
 # Least probabilities of the verdicts "likely" and "solved".
-LIKELY, SOLVED = 0.5, 0.9
+LIKELY, SOLVED = 0.7, 0.9
 # If the geometry is right with a smaller probability than this, the verdict is "no match".
 NO_MATCH = 0.2
 # Least probability of all other poses, beside the chosen one, for the verdict "ambiguous".
 AMBIGUOUS = 0.35
 # The same of another motion: which of two motions is the camera's cannot be seen.
 AMBIGUOUS_MOTION = 0.2
-# The matches determine a pose if its error is below the limit with at least this probability.
-DETERMINED = LIKELY
+# With this probability the geometry counts as right, and its error as below the limit.
+DETERMINED = 0.5
 # Share of the matches that a rotation has to explain for the pose to count as degenerate.
 DEGENERATE_SHARE = 0.9
 # A homography is tried if a plane explains this share of the matches and their rays meet at this
@@ -61,7 +61,7 @@ class Confidence:
     Attributes
     ----------
     verdict : str
-        "solved" and "likely": right with a probability of at least 0.9 and 0.5; at most "likely"
+        "solved" and "likely": right with a probability of at least 0.9 and 0.7; at most "likely"
         where the images do not determine an unknown focal length. "ambiguous": a
         second pose explains the matches nearly as well. "degenerate": the geometry is right, but
         the matches leave the rotation, the direction of translation or both open; `rotation` and
@@ -244,7 +244,7 @@ def _judge(estimate: Estimate, known: Evidence) -> tuple[Verdict, str]:
     if known.geometry < NO_MATCH:
         return "no match", f"{agree}, no more than chance would give."
     sure = f"right ({problem.limit}) with probability {probability_text(known.right)}"
-    if known.geometry >= LIKELY:
+    if known.geometry >= DETERMINED:
         if known.motion is not None and known.motion.probability >= AMBIGUOUS_MOTION:
             return "ambiguous", f"{agree}, which is only {sure}."
         if pose and (pose.low_parallax or known.shape.rotation >= DEGENERATE_SHARE):

@@ -48,32 +48,33 @@ T = TypeVar("T")
 
 # A pose is right if rotation and direction of translation are off by less than this.
 ERROR_LIMIT_DEG = 5.0
+# Another pose makes the chosen one wrong if they differ by this much: the true one can lie between
+# two that are closer. Of poses with such a neighbour as many are right as of those without.
+RIVAL_APART_DEG = 8.0
 # Most iterations and most refined seeds of the second search, which also has at most half of the
 # iterations of the estimate. A longer one tells less: it ends in the same wrong optimum.
 SECOND_ITERATIONS, SECOND_POOL = 500, 10
 # The same of the search for another motion. Candidates within this many thresholds of the chosen
 # pose are left out, wrong ones are counted between two distances in thresholds. There is a motion
-# if rank-one candidates exceed chance by this many deviations, with this scale of the log-odds: 10
-# is exceeded by 1 % of the right poses of static scenes and by all pairs with two motions.
+# if rank-one candidates exceed chance by this many deviations, which 1 % of the right poses of
+# static scenes do and all pairs with two motions.
 OTHER_ITERATIONS, OTHER_POOL, OTHER_AWAY, OTHER_RING = 300, 5, 3.0, (2.0, 5.0)
-OTHER_EXCESS, OTHER_EXCESS_SCALE = 10.0, 1.5
+OTHER_EXCESS = 10.0
 # Shape of the tails of errors in units of their claimed deviations: half the degrees of freedom of
 # Student's distribution. With a normal one 5° are promised too often
 # (benchmarks/results/confidence.md).
 _ERROR_TAIL = 2.0
+# Errors above the limit are as rare as with this share of the claimed deviation.
+_DEVIATION_SCALE = 0.5
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches,
 # and its log-odds rise by one for each further share of the second number.
 _EVEN_SHARE, _SHARE_SCALE = 0.93, 0.03
-# Deviations of another motion that say nothing.
-_FEW_DEVIATIONS = 3.0
 # Neighbours of a match that are looked at, of how many matches, and what is added to shares.
 _NEIGHBOURS, _MOST_NEIGHBOURS, _LEAST_SHARE = 6, 200, 0.05
 # Poses that differ by this many degrees count half as one.
 _SAME_DEG = 3.0
 _STREAM = 0x6D61746368
 PARTS = ("rotation", "translation")
-# For other problems than a relative pose: errors over those that the covariance claims.
-_MODEL_DEVIATION_SCALE = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +180,9 @@ def evidence(estimate: Estimate) -> Evidence:
     if isinstance(estimate, RelativePoseEstimate):
         other = _meanwhile(threads, functools.partial(other_motion, estimate, threads))
         shape, spread, rival, accurate, apart, parts = _pose_evidence(estimate, x0, x1, search)
-        excess, motion = other()
+        motion = other()
         rival = rival if motion is None else rival.beside(motion.probability)
-        own = [-math.log1p(excess / _FEW_DEVIATIONS), neighbour_agreement(x0, x1)]
+        own = [neighbour_agreement(x0, x1)]
     else:
         shape, spread, rival, accurate, apart, parts = _model_evidence(estimate, problem, search())
         own = problem.evidence(pair, estimate._model).tolist()  # noqa: SLF001
@@ -271,12 +272,11 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
     rivals = [other.probability for other in estimate.alternatives]
     total = min(sum(rivals), 1.0)
     rival = Rival(max(rivals, default=0.0), 0.0, total, total, total)
-    accurate = _below_limit(_MODEL_DEVIATION_SCALE * spread.error_sd)
+    accurate = _below_limit(spread.error_sd)
     limits = (problem.chart and problem.chart.limits) or ()
     sds = (spread.rotation_sd, spread.translation_sd)
     parts = {
-        name: _below_limit(_MODEL_DEVIATION_SCALE * sd, limit)
-        for name, sd, limit in zip(PARTS, sds, limits, strict=False)
+        name: _below_limit(sd, limit) for name, sd, limit in zip(PARTS, sds, limits, strict=False)
     }
     return Planarity(), spread, rival, accurate, apart, parts
 
@@ -310,16 +310,12 @@ def _search(
     return solver(given, estimate.method, [core_options(settings)], threads)[0]
 
 
-def other_motion(
-    estimate: RelativePoseEstimate, threads: int = 1
-) -> tuple[float, Alternative | None]:
+def other_motion(estimate: RelativePoseEstimate, threads: int = 1) -> Alternative | None:
     """Search for a second motion among the keypoints that the chosen pose does not match.
 
-    Returns how far the rank-one candidates that agree with the best other pose exceed chance, in
-    standard deviations, and that pose as a motion if they clearly do. Its probability of being the
-    camera's motion is its share of the matches of both. Candidates near the chosen pose are left
-    out: they may be true matches with more noise. The excess is lowered where the motion is clear,
-    since the motion then counts by itself.
+    It is one if the rank-one candidates that agree with it clearly exceed chance. Its probability
+    of being the camera's motion is its share of the matches of both. Candidates near the chosen
+    pose are left out: they may be true matches with more noise.
     """
     pair, pose = estimate._pair, cast("RelativePose", estimate.pose)  # noqa: SLF001
     free = np.ones(len(pair.edges), dtype=np.bool_)
@@ -331,13 +327,13 @@ def other_motion(
     free &= squared_distances(pair, pose.R, pose.t)[0] > (OTHER_AWAY * pair.eps) ** 2
     rest = np.flatnonzero(free)
     if not len(rest):
-        return 0.0, None
+        return None
     part = pair.changed(
         graph=pair.graph.filter(free), edges=np.ascontiguousarray(pair.edges[rest]), proposals=None
     )
     found = _search(estimate, part, rest, OTHER_ITERATIONS, OTHER_POOL, threads)
     if not found.success or max(angles_deg(found.model[0], found.model[1], pose)) < ERROR_LIMIT_DEG:
-        return 0.0, None
+        return None
     rank = pair.graph.rank
     first = np.ones(len(rest), dtype=np.bool_) if rank is None else rank[rest] == 1
     distance = sampson_distances(part, *found.model[:2]) / pair.eps
@@ -350,20 +346,16 @@ def other_motion(
     sources = max(sizes.sum(), 1.0) ** 2 / max(float(sizes @ sizes), 1.0)
     chance = np.count_nonzero(ring) / (sources * (OTHER_RING[1] - OTHER_RING[0]))
     agree = np.count_nonzero(first[found.matched]) / sources - RELATIVE_POSE.sample_size
-    excess = max(agree - chance, 0.0) / math.sqrt(chance + 1.0)
-    clear = logistic((excess - OTHER_EXCESS) / OTHER_EXCESS_SCALE)
-    excess *= 1.0 - clear
-    if clear < 0.5:
-        return excess, None
+    if agree - chance < OTHER_EXCESS * math.sqrt(chance + 1.0):
+        return None
     size = len(found.matched)
-    motion = Alternative(
+    return Alternative(
         RelativePose(*found.model[:2]),
-        clear * size / (size + len(estimate.matches)),
+        size / (size + len(estimate.matches)),
         size,
         read_only(pair.graph.edges[rest[found.matched]]),
         math.nan,
     )
-    return excess, motion
 
 
 def neighbour_agreement(x0: FloatArray, x1: FloatArray) -> float:
@@ -427,9 +419,9 @@ def likeliest_rival(estimate: Estimate, pose: RelativePose, shape: Planarity) ->
         share = cardinality / max(estimate.cardinality, 1)
         probability = logistic((share - _EVEN_SHARE) / _SHARE_SCALE)
         found.append((probability, *angles_deg(*second, pose)))
-    apart = [(p, max(angles)) for p, *angles in found if max(angles) >= ERROR_LIMIT_DEG]
+    apart = [(p, max(angles)) for p, *angles in found if max(angles) >= RIVAL_APART_DEG]
     totals = (
-        sum(p for p, *angles in found if max(angles[part]) >= ERROR_LIMIT_DEG)
+        sum(p for p, *angles in found if max(angles[part]) >= RIVAL_APART_DEG)
         for part in (slice(2), slice(1), slice(1, 2))
     )
     return Rival(*max(apart, default=(0.0, 0.0)), *(min(total, 1.0) for total in totals))
@@ -459,7 +451,7 @@ def _below_limit(deviation: float, limit: float = 1.0, shift: float = 0.0) -> fl
     Errors are Student's: their variance is known only by its order of magnitude, as what is wrong
     with cameras, lenses and matches is not in the covariance.
     """
-    scale = max(deviation / limit, 1e-6) * math.sqrt(_ERROR_TAIL)
+    scale = max(_DEVIATION_SCALE * deviation / limit, 1e-6) * math.sqrt(_ERROR_TAIL)
     if shift == 0.0:
         return float(1.0 - (1.0 + scale**-2) ** -_ERROR_TAIL)
     # By the direction of the deviation: from where to where the sum is below the limit.

@@ -388,7 +388,7 @@ RELATIVE_POSE = GeometricProblem(
     parameters=5,
     dimensions=1,
     match_coefficients=(1.651, -0.820, 1.074, 1.994, 0.724, 0.786),
-    model_coefficients=(3.295, 1.242, 1.139, 0.678, 1.081, 1.191),
+    model_coefficients=(3.0, 1.242, 1.139, 0.678, 1.191),
     own=_own,
     variant={"core": "estimate_unknown_focal"},
 )
