@@ -180,10 +180,13 @@ def test_camera_with_unknown_focal_length_is_refined(photos, tmp_path):
     assert all(camera.params[3] != 0.0 for camera in model.cameras.values())  # the distortion
 
 
-def test_look_alikes_are_matched_and_then_what_the_model_suggests(photos, tmp_path):
+def test_look_alikes_are_matched_and_then_what_the_model_suggests(photos, tmp_path, monkeypatch):
     shutil.copytree(photos, tmp_path / "photos")
     (tmp_path / "photos/broken.jpg").write_bytes(b"no image")
     config = manymatch.MatcherConfig.of("classic", max_keypoints=800)
+    # In a set as small as this one a third photograph joins all pairs.
+    given = module.suggested_pairs
+    monkeypatch.setattr(module, "suggested_pairs", lambda *a: given(*a[:-1]))
     how = {"pairs": "look-alikes", "similar": 2, "guided": False, "mapper": "incremental"}
     found = reconstruct(tmp_path / "photos", tmp_path / "out", preset=config, **how)
     assert sorted(found.models[0].poses) == NAMES
