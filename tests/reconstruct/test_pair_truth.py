@@ -179,12 +179,24 @@ def test_lies_that_agree_with_each_other_do_not_fold_an_object(seed: int) -> Non
 def test_few_images_of_equal_sides_do_not_fold_an_object(
     monkeypatch: pytest.MonkeyPatch, count: int, equal: float
 ) -> None:
+    monkeypatch.setattr(pair_truth, "_ORDERED", 2.0)
     graph, truth = Drum(count, equal=equal).graph()
     assert (~truth).sum() >= truth.sum()
     assert (verdicts(graph) == truth).all()
     # The world with which most links agree, without stricter ones, is the folded one.
     monkeypatch.setattr(pair_truth, "_LEVELS", pair_truth._LEVELS[:1])
     assert verdicts(graph)[~truth].mean() > 0.5
+
+
+def test_photographs_in_their_order_do_not_fold_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_truth, "_LEVELS", pair_truth._LEVELS[:1])
+    graph, truth = Drum(12, equal=0.6).graph()
+    assert (verdicts(graph) == truth).all()
+    # Shuffled photographs follow each other by chance, which counts for nothing.
+    order = np.random.default_rng(0).permutation(12)
+    shuffled = renamed(graph, order, np.zeros(len(graph.pairs), bool))
+    assert not pair_truth.consecutive(shuffled, pair_evidence.gather_evidence(shuffled)).any()
+    assert verdicts(shuffled)[~truth].mean() > 0.5
 
 
 def test_clear_link_that_is_a_little_off_does_not_bend_the_world() -> None:

@@ -62,15 +62,9 @@ def find_photos(
 ) -> Photos:
     """Find the images in a folder and the folders below it, or take frames of a video.
 
-    Parameters
-    ----------
-    photos : path
-        A folder, as `names_below` reads it. Or a video, whose frames are written into the folder
-        `frames`: of each stretch of half a second, or more for long videos, the sharpest frame.
-    most_frames : int
-        Most frames of a video.
-    progress : callable, optional
-        Called with the number of frames read and their total.
+    Of each stretch of half a second of a video, or more for long ones, the sharpest frame is
+    written into the folder `frames`, `most_frames` at most. `progress` is called with the number of
+    frames read and their total.
     """
     place = local_path(photos, "photos")
     if place.is_file() and place.suffix.lower() in VIDEO_SUFFIXES:
