@@ -47,7 +47,7 @@ _LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 _REFUSED, _BETTER, _SEVERAL = 0.25, 0.8, 2
 # The order of the photographs tells something if this share of the pairs of neighbours has more
 # matches than other pairs. Then log-odds of neighbours get the first of these, others the second.
-_ORDERED, _NEXT, _OTHERS = 0.7, 8.0, -1.0
+_ORDERED, _NEXT, _OTHERS = 0.75, 8.0, -1.5
 
 
 @dataclasses.dataclass(frozen=True)
