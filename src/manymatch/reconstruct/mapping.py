@@ -52,7 +52,7 @@ FEWEST_IMAGES = 3
 _LARGEST_ERROR, _SMALLEST_ANGLE = 4.0, 1.5
 # Keypoints of a source are inexact if their errors are this many times those of the most exact one.
 # An image with fewer observations of exact keypoints keeps all.
-_INEXACT, _FEWEST_EXACT = 1.6, 100
+_INEXACT, _FEWEST_EXACT = 1.4, 100
 _LOG_LINES = 3
 #: COLMAP's seeds are smaller than this.
 MOST_SEEDS = 2**31

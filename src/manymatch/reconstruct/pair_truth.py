@@ -434,6 +434,8 @@ class _Search:
                     part = parts[link]
                     gain, joint, turn, shift = self._best_joint(value, part, link)
                     if gain > _LEAST_GAIN:
+                        # Rounding of a product of poses would double with every joint.
+                        turn = 1.5 * turn - 0.5 * turn @ turn.T @ turn
                         self.R[part] = self.R[part] @ turn
                         self.c[part] = self.c[part] @ turn + shift
                         tree[tree.index(link)] = joint
