@@ -421,3 +421,12 @@ def test_pair_in_doubt_does_not_make_the_world():
     world = pair_truth.find_world(evidence, log_odds, 3)
     assert world.turn_deg[doubted] > 20.0
     assert np.delete(world.turn_deg, doubted).max() < 5.0
+
+
+def test_rotations_of_a_long_search_stay_rotations() -> None:
+    drum = Drum(40, equal=0.5)
+    evidence = pair_evidence.gather_evidence(without_matches(drum.lies(drum.graph()[0], 100)[0]))
+    number = len(evidence.i)
+    search = pair_truth._Search(evidence, np.ones(number), np.zeros(number, np.int64), 40)
+    search.run(np.random.default_rng(0).uniform(0.0, 1.0, number))
+    assert np.abs(np.swapaxes(search.R, 1, 2) @ search.R - np.eye(3)).max() < 1e-13
