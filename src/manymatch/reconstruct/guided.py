@@ -58,14 +58,16 @@ def add_guided(
     pairs: Sequence[tuple[str, str]],
     features: Mapping[str, Features],
     *,
+    growth: float = 1.0,
     workers: int = 1,
     progress: Callable[[int, int], object] | None = None,
-) -> PairGraph:
+) -> PairGraph | None:
     """Add keypoints, and matches near the epipolar lines of a model, to the kept pairs of a graph.
 
     `pairs` are matched, named in the order of the graph; the matches of kept pairs come first. All
     pairs that are returned have the poses of the model. `features` are the further keypoints by
-    the name of the image.
+    the name of the image. If there are less than `growth` times the keypoints before, nothing is
+    matched and None is returned.
     """
     places = {photo.name: place for place, photo in enumerate(graph.photos)}
     photos, new_places = list(graph.photos), dict[int, IndexArray]()
@@ -73,6 +75,9 @@ def add_guided(
         photo = graph.photos[places[name]]
         points, new_places[places[name]] = united(photo.points, own.points)
         photos[places[name]] = Photo(photo.record, points)
+    before, after = (sum(len(own[k].points) for k in new_places) for own in (graph.photos, photos))
+    if after < growth * before:
+        return None
 
     def match(both: tuple[int, int]) -> IndexArray:
         one, two = (graph.photos[place] for place in both)

@@ -63,7 +63,7 @@ _WORTH = 0.01
 _OTHER_FOCAL, _FOCAL_SIGMA = 0.15, 0.05
 _MAPPERS = ("both", *MAPPERS)
 # A guided matching is for at most this number of photographs; it has up to this number of keypoints
-# an image, and is worth it if there are this many times more than those that decide the poses.
+# an image, and is worth it if there are this many times more than before.
 _GUIDED, _GUIDED_KEYPOINTS, _MORE_KEYPOINTS = 200, 8192, 1.5
 # Parts of a scene look alike if at least this number and this share of the pairs that matching
 # alone trusts are refused.
@@ -513,24 +513,19 @@ class _Run:
         for place, name in enumerate(model.poses):
             say(place, len(model.poses))
             features[name] = matcher.extract([self.photos.folder / name])[0][0]
-        more = sum(len(own.points) for own in features.values())
-        if more < _MORE_KEYPOINTS * sum(
-            np.sum(exact.get(photo.name, len(photo.points)))
-            for photo in self.graph.photos
-            if photo.name in features
-        ):
-            return False
         found = add_guided(
             self.graph.between(exact),
             agrees.tolist(),
             model,
             neighbours(read_reconstruction(model.folder)),
             features,
+            growth=_MORE_KEYPOINTS,
             workers=num_workers(self.batch["workers"]),
             progress=self.say("guided matching", "pair"),
         )
-        found.write_database(database, [True] * len(found.pairs))
-        return True
+        if found is not None:
+            found.write_database(database, [True] * len(found.pairs))
+        return found is not None
 
     def _pairs(
         self, agreeing: Sequence[tuple[BoolArray, BoolArray]]
