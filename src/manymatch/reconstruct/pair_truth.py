@@ -45,8 +45,9 @@ _LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 # taken apart have no new pairs. No single link of it may join two parts that at least `_SEVERAL`
 # links of the world before join elsewhere.
 _REFUSED, _BETTER, _SEVERAL = 0.25, 0.8, 2
-# The order of the photographs tells something if this share of the pairs of neighbours has more
-# matches than other pairs. Then log-odds of neighbours get the first of these, others the second.
+# The order of the photographs counts if pairs of neighbours have more matches than others in this
+# share of comparisons. In the world that is searched then, the log-odds of neighbours and of other
+# pairs are changed by these.
 _ORDERED, _NEXT, _OTHERS = 0.75, 8.0, -1.5
 
 
@@ -88,8 +89,9 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
     A robust average of all relative poses gives one world, from which pairs that lie stand apart.
     Where a place looks the same from several sides, most lies agree with each other; then what
     third images see decides which of the possible worlds is the true one. If photographs that
-    follow each other have more matches than others, they were taken one after the other, and the
-    world must not contradict pairs of these.
+    follow each other in the graph, by name where it was read from files, have clearly more matches
+    than others, they were taken one after the other: then the world must not contradict their
+    pairs.
 
     Parameters
     ----------
@@ -127,9 +129,9 @@ def consecutive(graph: PairGraph, evidence: Evidence) -> BoolArray:
     """Links (P,) of photographs that follow each other; none if their order tells nothing."""
     number = np.array([len(graph.pairs[place].matches) for place in evidence.place])
     near = np.abs(evidence.i - evidence.j) == 1
-    below, upto = (np.searchsorted(np.sort(number[~near]), number[near], s) for s in ("left", "right"))
-    more = 0.5 * (below + upto).sum()
-    return near & (more > _ORDERED * near.sum() * (~near).sum())
+    others = np.sort(number[~near])
+    fewer, not_more = (np.searchsorted(others, number[near], side) for side in ("left", "right"))
+    return near & (0.5 * (fewer + not_more).sum() > _ORDERED * near.sum() * len(others))
 
 
 def weigh(cues: FloatArray, weights: Sequence[float]) -> FloatArray:
@@ -176,8 +178,8 @@ def find_world(
     `log_odds` (P,) are those of the links being true, before there is a world. Where sides of an
     object are equal, most links agree if the sides are put on top of each other. So stricter worlds
     are tried as well: one that the clearest links alone hold together is taken if the links that it
-    refuses look worse than those that it keeps. Of links `near` (P,), of photographs that follow
-    each other, a world may contradict as few as possible.
+    refuses look worse than those that it keeps. So is one that contradicts fewer of the links
+    `near` (P,) of photographs that follow each other.
     """
     i, j = evidence.i, evidence.j
     # A pair that matching alone doubts may fit a world, but does not make it.
@@ -209,9 +211,10 @@ def find_world(
             )
             if better and part and not hangs and joins(keep & clear) >= joined:
                 (turn, off, stretch), agree = other, keep
-    if near is not None and (clear := near & (evidence.cues[:, 0] > 0.0) & ~agree).any():
+    trusted = (evidence.cues[:, 0] > 0.0) & (False if near is None else near)
+    if (trusted & ~agree).any():
         *other, keep = _settle(search, log_odds + np.where(near, _NEXT, _OTHERS), 0.0)
-        if (clear & keep).sum() > (near & (evidence.cues[:, 0] > 0.0) & agree & ~keep).sum():
+        if (trusted & keep).sum() > (trusted & agree).sum():
             (turn, off, stretch), agree = other, keep
     triangles = np.array([len(k) for k in _triangles(i, j, agree)]).astype(np.int64)
     alone = triangles < 2
