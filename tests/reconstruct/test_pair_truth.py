@@ -179,12 +179,24 @@ def test_lies_that_agree_with_each_other_do_not_fold_an_object(seed: int) -> Non
 def test_few_images_of_equal_sides_do_not_fold_an_object(
     monkeypatch: pytest.MonkeyPatch, count: int, equal: float
 ) -> None:
+    monkeypatch.setattr(pair_truth, "_ORDERED", 2.0)
     graph, truth = Drum(count, equal=equal).graph()
     assert (~truth).sum() >= truth.sum()
     assert (verdicts(graph) == truth).all()
     # The world with which most links agree, without stricter ones, is the folded one.
     monkeypatch.setattr(pair_truth, "_LEVELS", pair_truth._LEVELS[:1])
     assert verdicts(graph)[~truth].mean() > 0.5
+
+
+def test_photographs_in_their_order_do_not_fold_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_truth, "_LEVELS", pair_truth._LEVELS[:1])
+    graph, truth = Drum(12, equal=0.6).graph()
+    assert (verdicts(graph) == truth).all()
+    # Shuffled photographs follow each other by chance, which counts for nothing.
+    order = np.random.default_rng(0).permutation(12)
+    shuffled = renamed(graph, order, np.zeros(len(graph.pairs), bool))
+    assert not pair_truth.consecutive(shuffled, pair_evidence.gather_evidence(shuffled)).any()
+    assert verdicts(shuffled)[~truth].mean() > 0.5
 
 
 def test_clear_link_that_is_a_little_off_does_not_bend_the_world() -> None:
@@ -409,3 +421,12 @@ def test_pair_in_doubt_does_not_make_the_world():
     world = pair_truth.find_world(evidence, log_odds, 3)
     assert world.turn_deg[doubted] > 20.0
     assert np.delete(world.turn_deg, doubted).max() < 5.0
+
+
+def test_rotations_of_a_long_search_stay_rotations() -> None:
+    drum = Drum(40, equal=0.5)
+    evidence = pair_evidence.gather_evidence(without_matches(drum.lies(drum.graph()[0], 100)[0]))
+    number = len(evidence.i)
+    search = pair_truth._Search(evidence, np.ones(number), np.zeros(number, np.int64), 40)
+    search.run(np.random.default_rng(0).uniform(0.0, 1.0, number))
+    assert np.abs(np.swapaxes(search.R, 1, 2) @ search.R - np.eye(3)).max() < 1e-13

@@ -189,3 +189,13 @@ def test_model_suggests_cameras_that_stand_close_and_look_the_same_way(tmp_path)
     assert sorted(set(apart)) == [1, 2]
     assert (0, 23) in {tuple(pair) for pair in found.tolist()}
     assert len(found) == 25
+
+
+def test_only_what_no_third_photograph_joins_is_suggested(tmp_path):
+    model = Model(tmp_path, ring(24), 100, 0.3, 3.0)
+    names = photos(tmp_path, 24).names
+    tried = np.column_stack([np.arange(23), np.arange(1, 24)])
+    accepted = [(names[one], names[two]) for one, two in tried.tolist()]
+    found = suggested_pairs(names, tried, [model], 4, accepted)
+    # Of 25 pairs those remain that close the ring.
+    assert found.tolist() == [[0, 22], [0, 23], [1, 23]]

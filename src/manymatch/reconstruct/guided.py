@@ -64,19 +64,10 @@ def add_guided(
 ) -> PairGraph | None:
     """Add keypoints, and matches near the epipolar lines of a model, to the kept pairs of a graph.
 
-    Parameters
-    ----------
-    graph, keep
-        The pairs, and which of them stay; their matches come first.
-    model : Model
-        Its poses guide the matching. Every pair that is returned has the pose of the model.
-    pairs : sequence of (str, str)
-        Names of the images that are matched, each two in the order of the graph.
-    features : mapping
-        The further keypoints with descriptors, by the name of the image.
-    growth : float
-        If the images have fewer keypoints afterwards than this many times those before, nothing
-        is matched and None is returned.
+    `pairs` are matched, named in the order of the graph; the matches of kept pairs come first. All
+    pairs that are returned have the poses of the model. `features` are the further keypoints by
+    the name of the image. If there are less than `growth` times the keypoints before, nothing is
+    matched and None is returned.
     """
     places = {photo.name: place for place, photo in enumerate(graph.photos)}
     photos, new_places = list(graph.photos), dict[int, IndexArray]()

@@ -141,17 +141,7 @@ class LocalizedImage(PairResult):
 
 
 class Localizer:
-    """Finds photographs in one map; `localize` with the map read and described once.
-
-    Parameters
-    ----------
-    scene : SceneMap
-        The map.
-    matcher : Matcher
-        Computes features and candidates.
-    similar : int
-        Photographs of the map that a query is matched with.
-    """
+    """Finds photographs in one map: `localize` with the map read and described once."""
 
     def __init__(
         self,

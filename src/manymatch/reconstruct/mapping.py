@@ -52,7 +52,7 @@ FEWEST_IMAGES = 3
 _LARGEST_ERROR, _SMALLEST_ANGLE = 4.0, 1.5
 # Keypoints of a source are inexact if their errors are this many times those of the most exact one.
 # An image with fewer observations of exact keypoints keeps all.
-_INEXACT, _FEWEST_EXACT = 1.6, 100
+_INEXACT, _FEWEST_EXACT = 1.4, 100
 _LOG_LINES = 3
 #: COLMAP's seeds are smaller than this.
 MOST_SEEDS = 2**31
@@ -188,31 +188,16 @@ def map_pairs(
     progress: Callable[[int], object] | None = None,
     notes: list[str] | None = None,
 ) -> list[Model]:
-    """Make models of the kept pairs with COLMAP's mappers and return those of the better one.
+    """Make models of the kept pairs with COLMAP's mappers; return the better one's, largest first.
 
-    Parameters
-    ----------
-    graph, keep
-        The pairs, and for each of them whether the mappers get it.
-    folder : Path
-        Of the database and one folder of models per mapper; what is there already is kept.
-    refine_cameras : bool
-        Whether cameras are refined: if they are not exactly known.
-    mappers : sequence of {"incremental", "global"}
-        The global mapper is more exact where all pairs are true, the incremental one survives
-        more wrong pairs. The models with which more pairs agree are taken; of a tie, those with
-        the smaller reprojection error. If one mapper fails, the other one counts. Of more than 150
-        images the global mapper runs first, and the other one only if less than 90 % of the pairs
-        agree with its models.
-    progress : callable, optional
-        Called with the number of images that the incremental mapper has placed.
-    notes : list of str, optional
-        Gets a sentence for a mapper that failed beside one that did not.
+    The global mapper is more exact where all pairs are true, the incremental one survives more
+    wrong pairs. The models with which more pairs agree are taken; of a tie, those with the smaller
+    reprojection error. If one mapper fails, the other one counts, and `notes` gets a sentence. Of
+    more than 150 images the global mapper runs first, and the other one only if less than 90 % of
+    the pairs agree with its models.
 
-    Returns
-    -------
-    list of Model
-        Largest first; empty if the mappers place no images.
+    `folder` holds the database and the models of each mapper; what is there already is kept.
+    `progress` is called with the number of images that the incremental mapper has placed.
     """
     database = folder / "database.db"
     make_folder(folder)
@@ -253,10 +238,7 @@ def map_pairs(
 def score_models(
     graph: PairGraph, keep: Sequence[bool], models: Sequence[Model]
 ) -> tuple[int, float]:
-    """Count the kept pairs that agree with models, and average the models' reprojection errors.
-
-    The error is in pixels, over all points; infinite without models.
-    """
+    """Count the kept pairs that agree with models, and average their reprojection error (px)."""
     agrees = np.zeros(len(graph.pairs), dtype=bool)
     for model in models:
         agrees |= agreement(graph, model)[1]

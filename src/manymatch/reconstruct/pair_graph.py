@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import refusal, require
+from manymatch._validate import IndexArray, refusal, require
 from manymatch.batch.outputs import read_matches
 from manymatch.geometry.camera import COLMAP_PIXEL_CENTRE, Camera
 from manymatch.geometry.pose import RelativePose
@@ -19,7 +19,7 @@ from manymatch.io.matches import ImageRecord, PairMatches
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from manymatch._validate import BoolArray, FloatArray, IndexArray
+    from manymatch._validate import BoolArray, FloatArray
     from manymatch.io.files import PathLike
 
 #: What a pair of a COLMAP database counts for, which has no probabilities.
@@ -119,14 +119,14 @@ class PairGraph:
         are left out. Photographs are ordered by name. Where several sources have a keypoint at the
         same place, all matches are those of the first, so that tracks are not torn.
         """
-        photos: dict[str, Photo] = {}
+        photos, first = dict[str, Photo](), dict[str, IndexArray]()
         found: dict[frozenset[str], tuple[tuple[int, int], str, str, PhotoPair]] = {}
         for number, folder in enumerate(folders):
             with read_matches(folder) as store:
                 for index in store.as_stored:
                     row, matched = store.pair(index)
-                    name0, name1 = row["name0"], row["name1"]
-                    both, place = frozenset((name0, name1)), (number, index)
+                    names = name0, name1 = row["name0"], row["name1"]
+                    both, place = frozenset(names), (number, index)
                     if name0 == name1 or (both in found and found[both][0] < place):
                         continue
                     points = (matched.keypoints0, matched.keypoints1)
@@ -136,48 +136,40 @@ class PairGraph:
                             unknown = np.full(len(points[side]), -1) if several else None
                             # A copy, as the array is a view of all keypoints of a part.
                             photos[record.name] = Photo(record, points[side].copy(), unknown)
+                            first[record.name] = _first_at_place(points[side])
                         photo = photos[record.name]
                         if photo.source is not None and matched.source is not None:
                             photo.source[matched.matches[:, side]] = matched.source
                     given = matched.confidence
+                    sure = np.ones(len(matched.matches)) if given is None else given
+                    sides = zip(names, matched.matches.T, strict=True)
+                    matches = np.column_stack([first[name][ends] for name, ends in sides])
+                    # Of several matches of one place the most probable stays.
+                    order = np.argsort(-sure, kind="stable")
+                    kept = np.sort(order[one_to_one(matches[order])])
                     pair = PhotoPair(
                         0,
                         0,
                         matched.pose,
-                        matched.matches,
-                        np.ones(len(matched.matches))
-                        if given is None
-                        else given.astype(np.float64),
+                        matches[kept],
+                        sure[kept].astype(np.float64),
                         row.get("pose_probability", 0.0),
                         row.get("log_odds", 0.0),
                         row["verdict"],
                         row["trusted"],
                     )
                     found[both] = place, name0, name1, pair
-        names = {name: place for place, name in enumerate(sorted(photos))}
-        first = {name: _first_at_place(photo.points) for name, photo in photos.items()}
         for name, photo in photos.items():
             if photo.source is not None:
                 known = photo.source >= 0
                 photo.source[first[name][known]] = photo.source[known]
-        pairs = []
-        for _, name0, name1, pair in found.values():
-            sides = zip((name0, name1), pair.matches.T, strict=True)
-            matches = np.column_stack([first[name][ends] for name, ends in sides])
-            # Of several matches of one place the most probable stays.
-            order = np.argsort(-pair.match_probability, kind="stable")
-            kept = np.sort(order[one_to_one(matches[order])])
-            pairs.append(
-                dataclasses.replace(
-                    pair,
-                    first=names[name0],
-                    second=names[name1],
-                    matches=matches[kept],
-                    match_probability=pair.match_probability[kept],
-                )
-            )
+        places = {name: place for place, name in enumerate(sorted(photos))}
+        pairs = (
+            dataclasses.replace(pair, first=places[name0], second=places[name1])
+            for _, name0, name1, pair in found.values()
+        )
         ordered = sorted(pairs, key=lambda pair: (pair.first, pair.second))
-        return cls(tuple(photos[name] for name in names), tuple(ordered))
+        return cls(tuple(photos[name] for name in places), tuple(ordered))
 
     @classmethod
     def from_database(cls, path: PathLike) -> PairGraph:

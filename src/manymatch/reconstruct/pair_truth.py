@@ -45,6 +45,10 @@ _LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 # taken apart have no new pairs. No single link of it may join two parts that at least `_SEVERAL`
 # links of the world before join elsewhere.
 _REFUSED, _BETTER, _SEVERAL = 0.25, 0.8, 2
+# The order of the photographs counts if pairs of neighbours have more matches than others in this
+# share of comparisons. In the world that is searched then, the log-odds of neighbours and of other
+# pairs are changed by these.
+_ORDERED, _NEXT, _OTHERS = 0.75, 8.0, -1.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +88,10 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
 
     A robust average of all relative poses gives one world, from which pairs that lie stand apart.
     Where a place looks the same from several sides, most lies agree with each other; then what
-    third images see decides which of the possible worlds is the true one.
+    third images see decides which of the possible worlds is the true one. If photographs that
+    follow each other in the graph, by name where it was read from files, have clearly more matches
+    than others, they were taken one after the other: then the world must not contradict their
+    pairs.
 
     Parameters
     ----------
@@ -101,7 +108,8 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
     if not isinstance(graph, PairGraph):
         raise refusal("graph", "a PairGraph", graph)
     evidence = gather_evidence(graph)
-    world = find_world(evidence, weigh(evidence.cues, BEFORE), len(graph.photos))
+    log_odds, near = weigh(evidence.cues, BEFORE), consecutive(graph, evidence)
+    world = find_world(evidence, log_odds, len(graph.photos), near)
     probabilities = logistic(weigh_world(world, WITHIN)).tolist()
     links = {place: link for link, place in enumerate(evidence.place.tolist())}
     verdicts = []
@@ -115,6 +123,15 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
             why = f"{few}, fewer than {LEAST_MATCHES}" if pair.pose else "no pose was found"
             verdicts.append(PairTruth(probability=0.0, true=False, reason=f"refused: {why}"))
     return verdicts
+
+
+def consecutive(graph: PairGraph, evidence: Evidence) -> BoolArray:
+    """Links (P,) of photographs that follow each other; none if their order tells nothing."""
+    number = np.array([len(graph.pairs[place].matches) for place in evidence.place])
+    near = np.abs(evidence.i - evidence.j) == 1
+    others = np.sort(number[~near])
+    fewer, not_more = (np.searchsorted(others, number[near], side) for side in ("left", "right"))
+    return near & (0.5 * (fewer + not_more).sum() > _ORDERED * near.sum() * len(others))
 
 
 def weigh(cues: FloatArray, weights: Sequence[float]) -> FloatArray:
@@ -153,13 +170,16 @@ def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
 # ------------------------------------------------------------------------------ one world
 
 
-def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
+def find_world(
+    evidence: Evidence, log_odds: FloatArray, number: int, near: BoolArray | None = None
+) -> World:
     """Find the poses of `number` images with which the most and the best links agree.
 
     `log_odds` (P,) are those of the links being true, before there is a world. Where sides of an
     object are equal, most links agree if the sides are put on top of each other. So stricter worlds
     are tried as well: one that the clearest links alone hold together is taken if the links that it
-    refuses look worse than those that it keeps.
+    refuses look worse than those that it keeps. So is one that contradicts fewer of the links
+    `near` (P,) of photographs that follow each other.
     """
     i, j = evidence.i, evidence.j
     # A pair that matching alone doubts may fit a world, but does not make it.
@@ -191,6 +211,11 @@ def find_world(evidence: Evidence, log_odds: FloatArray, number: int) -> World:
             )
             if better and part and not hangs and joins(keep & clear) >= joined:
                 (turn, off, stretch), agree = other, keep
+    trusted = (evidence.cues[:, 0] > 0.0) & (False if near is None else near)
+    if (trusted & ~agree).any():
+        *other, keep = _settle(search, log_odds + np.where(near, _NEXT, _OTHERS), 0.0)
+        if (trusted & keep).sum() > (trusted & agree).sum():
+            (turn, off, stretch), agree = other, keep
     triangles = np.array([len(k) for k in _triangles(i, j, agree)]).astype(np.int64)
     alone = triangles < 2
     turn_deg, off_deg = np.degrees(turn), np.degrees(np.where(alone, 0.0, off))
@@ -412,6 +437,8 @@ class _Search:
                     part = parts[link]
                     gain, joint, turn, shift = self._best_joint(value, part, link)
                     if gain > _LEAST_GAIN:
+                        # Rounding of a product of poses would double with every joint.
+                        turn = 1.5 * turn - 0.5 * turn @ turn.T @ turn
                         self.R[part] = self.R[part] @ turn
                         self.c[part] = self.c[part] @ turn + shift
                         tree[tree.index(link)] = joint

@@ -62,15 +62,9 @@ def find_photos(
 ) -> Photos:
     """Find the images in a folder and the folders below it, or take frames of a video.
 
-    Parameters
-    ----------
-    photos : path
-        A folder, as `names_below` reads it. Or a video, whose frames are written into the folder
-        `frames`: of each stretch of half a second, or more for long videos, the sharpest frame.
-    most_frames : int
-        Most frames of a video.
-    progress : callable, optional
-        Called with the number of frames read and their total.
+    Of each stretch of half a second of a video, or more for long ones, the sharpest frame is
+    written into the folder `frames`, `most_frames` at most. `progress` is called with the number of
+    frames read and their total.
     """
     place = local_path(photos, "photos")
     if place.is_file() and place.suffix.lower() in VIDEO_SUFFIXES:
@@ -209,14 +203,23 @@ def choose_pairs(
 
 
 def suggested_pairs(
-    names: Sequence[str], tried: IndexArray, models: Iterable[Model], most: int
+    names: Sequence[str],
+    tried: IndexArray,
+    models: Iterable[Model],
+    most: int,
+    accepted: Iterable[tuple[str, str]] = (),
 ) -> IndexArray:
     """Choose pairs that were not tried and look at the same part of a model, (N, 2) in order.
 
     Of each image these are the `most` others with which it shares most of what it looks at: the
-    nearest ones of those whose directions of view differ by less than 60 degrees.
+    nearest ones of those whose directions of view differ by less than 60 degrees. Pairs of images
+    that accepted pairs join to one third image are left out: they close no loop.
     """
     places = {name: place for place, name in enumerate(names)}
+    near: list[set[int]] = [set() for _ in names]
+    for one, two in accepted:
+        near[places[one]].add(places[two])
+        near[places[two]].add(places[one])
     found = set[tuple[int, int]]()
     for model in models:
         own = np.array([places[name] for name in model.poses])
@@ -228,5 +231,6 @@ def suggested_pairs(
             distance[place] = np.inf
             nearest = np.argsort(distance, kind="stable")[:most]
             for other in own[nearest[np.isfinite(distance[nearest])]].tolist():
-                found.add((min(own[place], other), max(own[place], other)))
+                if near[own[place]].isdisjoint(near[other]):
+                    found.add((min(own[place], other), max(own[place], other)))
     return np.array(sorted(found - set(map(tuple, tried.tolist()))), np.int64).reshape(-1, 2)

@@ -331,7 +331,10 @@ class _Run:
 
     def match_suggested(self) -> None:
         """Match what the models suggest, and map again, if it is more than a few pairs."""
-        more = suggested_pairs(self.photos.names, self.tried, self.models, _SUGGESTED)
+        names = [photo.name for photo in self.graph.photos]
+        pairs = zip(self.graph.pairs, self.truth, strict=True)
+        accepted = [(names[own.first], names[own.second]) for own, truth in pairs if truth.true]
+        more = suggested_pairs(self.photos.names, self.tried, self.models, _SUGGESTED, accepted)
         if len(more) > _WORTH * len(self.tried):
             self._match(more, self.matched, "matching-suggested")
             self.map()

@@ -66,21 +66,11 @@ class Vocabulary:
 
 
 def image_vectors(features: Iterable[Sequence[Features]], seed: int = 0) -> NDArray[np.float32]:
-    """Describe every image by one vector, so that overlapping images have similar ones.
+    """Describe every image by a row (N, D) of length 1, so that overlapping ones are similar.
 
-    Parameters
-    ----------
-    features : iterable of sequences of Features
-        For each image the features of every source, as `Matcher.extract` returns them. It is read
-        once; the first 100 images, on which the vocabulary is trained, are in memory together.
-    seed : int
-        Of the choice of descriptors that the vocabulary is trained on.
-
-    Returns
-    -------
-    (N, D) float32 ndarray
-        Rows of length 1, so that products are cosine similarities; zeros for an image without
-        descriptors. D is 64 times the length of a descriptor, for all sources together.
+    `features` are those of every source for each image, as `Matcher.extract` returns them. They are
+    read once; the first 100 images, on which the vocabulary is trained, are in memory together. An
+    image without descriptors has zeros. D is 64 times the length of a descriptor, of all sources.
     """
     images = iter(features)
     first = list(itertools.islice(images, TRAINING_IMAGES))
@@ -92,22 +82,10 @@ def image_vectors(features: Iterable[Sequence[Features]], seed: int = 0) -> NDAr
 def look_alikes(
     vectors: NDArray[np.float32], k: int, others: NDArray[np.float32] | None = None
 ) -> IndexArray:
-    """Find the k most similar images of every image.
+    """Find the places (N, k) of the k most similar images of every image (N, D), the best first.
 
-    Parameters
-    ----------
-    vectors : (N, D) float32 ndarray
-        Images as `image_vectors` describes them.
-    k : int
-        How many are wanted; there are fewer if there are fewer images.
-    others : (M, D) float32 ndarray, optional
-        Images among which to look; by default the same ones, without the image itself.
-
-    Returns
-    -------
-    (N, min(k, M)) int64 ndarray
-        Places in `others`, the most similar first; of equally similar ones the earlier first.
-        Without `others`, (N, min(k, N - 1)) places in `vectors`.
+    They are looked for among `others` (M, D), or among the images themselves, each without itself;
+    there are fewer than k if there are fewer images. Of equally similar ones the earlier is first.
     """
     among = vectors if others is None else others
     number = max(min(k, len(among) - (others is None)), 0)
