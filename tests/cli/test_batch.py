@@ -160,4 +160,4 @@ def test_cameras_that_are_shared(images, tmp_path):
     assert {row["camera0_source"] for row in rows(tmp_path)} == {"found"}
     assert {row["camera0_group"] for row in rows(tmp_path)} == {"120x90, 102.0 px, 0.5"}
     refused = run(*arguments, "--camera-per", "each")
-    assert "camera_per must be one of 'pair', 'image', 'folder', 'all'" in one_sentence(refused)
+    assert "--camera-per must be one of 'pair', 'image', 'folder', 'all'" in one_sentence(refused)

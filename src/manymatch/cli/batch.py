@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from manymatch._validate import count
-from manymatch.batch.batch import BatchSummary, as_pairs, run_batch
+from manymatch._validate import choice, count
+from manymatch.batch import CAMERA_PER
+from manymatch.batch.batch import BatchSummary, as_pairs, run_batch, shard_of
 from manymatch.batch.outputs import reasons_sentence
 from manymatch.batch.parts import RunInterrupted
 from manymatch.cli import console, flags
@@ -49,6 +50,9 @@ def run(
     listed: Any = as_pairs(pairs, passed.pop("images"))
     passed["formats"] = flags.split_list(*(passed["formats"] or ()))
     config = MatcherConfig.of(**settings)
+    # Before anything is printed.
+    choice(passed["camera_per"], "--camera-per", CAMERA_PER)
+    shard_of(passed["shard"])
     if not as_json:
         for note in config.notes:
             console.print_plain(note, style="dim")
