@@ -314,7 +314,7 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     offline : bool
         Never download.
     """
-    head, colon, rest = name.partition(":") if isinstance(name, str) else ("", "", "")
+    head, colon, rest = str(name).partition(":")
     key = _known(
         head + colon if head + colon in _OWN_PREFIXES else name, "backbone", backbone_names()
     )
