@@ -97,7 +97,8 @@ class FeatureConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise refusal(name, 'a file, a folder, "random" or None', value)
-        radius, least = (0 if v is None else v for v in (self.nms_radius, self.threshold))
+        radius = 0 if self.nms_radius is None else self.nms_radius
+        least = 0.0 if self.threshold is None else self.threshold
         Selection(self.max_keypoints, radius, self.border, least)
         integer(self.debias, "debias", 0)
         if self.layer is not None:

@@ -214,7 +214,7 @@ class Network:
         """
         operators = self.needed(outputs)
         used = {name for operator in operators for name in operator.inputs}
-        graph = [(2, "network")]
+        graph: list[tuple[int, str | bytes]] = [(2, "network")]
         for kind, names, output, attributes in operators:
             own = [(5, _attribute(name, value)) for name, value in attributes.items()]
             graph.append(
@@ -223,8 +223,8 @@ class Network:
         for name, value in self.constants.items():
             if name in used:
                 lengths = [(1, length) for length in value.shape]
-                kind = (2, _TYPES[value.dtype.name])
-                graph.append((5, _message(*lengths, kind, (8, name), (9, value.tobytes()))))
+                held = ((2, _TYPES[value.dtype.name]), (8, name), (9, value.tobytes()))
+                graph.append((5, _message(*lengths, *held)))
         for name, (dtype, axes) in self.inputs.items():
             if name in used:
                 graph.append((11, _declared(name, dtype, axes)))
@@ -251,9 +251,12 @@ def _declared(name: str, dtype: str, axes: int | None = None) -> bytes:
 
 
 def _attribute(name: str, value: float | str | Sequence[int]) -> bytes:
-    for kind, number, code in ((float, 2, 1), (int, 3, 2), (str, 4, 3)):
-        if isinstance(value, kind):
-            return _message((1, name), (number, value), (20, code))
+    if isinstance(value, float):
+        return _message((1, name), (2, value), (20, 1))
+    if isinstance(value, int):
+        return _message((1, name), (3, value), (20, 2))
+    if isinstance(value, str):
+        return _message((1, name), (4, value), (20, 3))
     return _message((1, name), *((8, number) for number in value), (20, 7))
 
 

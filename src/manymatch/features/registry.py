@@ -176,7 +176,7 @@ def register_backbone(name: str, *, replace: bool = False) -> Callable[[Factory]
     ... class Mine(Backbone): ...
     """
     taken = {known.removesuffix(":") for known in (*_own_backbones(), *_backbones)}
-    _check_name(name, "a word without a colon", () if replace else taken)
+    _check_name(name, () if replace else taken)
 
     def decorate(factory: Factory) -> Factory:
         if not callable(factory):
@@ -214,7 +214,7 @@ def register_matcher(
     ...     return points0, points1, scores
     """
     taken = () if replace else {*_matchers, *_OWN_MATCHERS}
-    _check_name(name, f"a word without a colon, other than {NEAREST!r}", taken)
+    _check_name(name, taken, other_than=NEAREST)
 
     def decorate(kind: MatcherType) -> MatcherType:
         _matchers[name] = _checked_matcher(name, kind, takes)
@@ -223,9 +223,10 @@ def register_matcher(
     return decorate
 
 
-def _check_name(name: object, want: str, taken: Collection[str]) -> None:
-    word = isinstance(name, str) and name not in ("", NEAREST) and name == name.strip()
-    if not word or ":" in str(name):
+def _check_name(name: object, taken: Collection[str], other_than: str = "") -> None:
+    want = "a word without a colon" + (f", other than {other_than!r}" if other_than else "")
+    word = isinstance(name, str) and name == name.strip() and ":" not in name
+    if not word or name in ("", other_than):
         raise refusal("name", want, name)
     if name in taken:
         raise refusal("name", "one that is not taken (or replace=True given)", name)
@@ -314,7 +315,7 @@ def load_backbone(name: str, *, weights: object = None, offline: bool = False) -
     offline : bool
         Never download.
     """
-    head, colon, rest = name.partition(":") if isinstance(name, str) else ("", "", "")
+    head, colon, rest = str(name).partition(":")
     key = _known(
         head + colon if head + colon in _OWN_PREFIXES else name, "backbone", backbone_names()
     )

@@ -124,7 +124,8 @@ class Aliked(OperatorDetector):
         )
 
     def _run(self, name: str, inputs: dict[str, Array]) -> _Map:
-        return self.module.run([self.values[name]], inputs)[0]
+        found: _Map = self.module.run([self.values[name]], inputs)[0]
+        return found
 
 
 class _Aliked(Network):
