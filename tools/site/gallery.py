@@ -137,8 +137,8 @@ GALLERY = (
         "wide",
         "Wide baseline",
         lambda: street(9),
-        "The camera moved far and turned, so that many keypoints look different; what SIFT misses, "
-        "the networks find, and the reverse.",
+        "The camera moved far and turned, so that many keypoints look different: SIFT alone is off "
+        "by 7°, all sources together by 0.5°.",
     ),
     GalleryPair(
         "facade",

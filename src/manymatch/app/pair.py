@@ -105,20 +105,19 @@ class PairTab:
                 command = gr.Code(language="shell", label=titles[0], elem_id="command", lines=2)
                 python = gr.Code(language="python", label=titles[1], elem_id="python", lines=9)
         some = [cards, shown]
-        # Changes when there are other presets, which are solved after the first result is shown.
-        turn = gr.State(0)
-        outputs = [*some, view, stage, command, python, after, files, turn]
+        outputs = [*some, view, stage, command, python, after, files]
         inputs = [session, *photos, *cameras, presets, *settings]
         go.click(None, js="() => showBusy(true)")
         # Files are taken as they were uploaded: Gradio's images have neither EXIF nor a name.
         found = go.click(self.match, inputs, outputs, preprocess=False, **private)
         found.then(None, js="() => showResult()")
         found.failure(None, js="() => showBusy(false)")
-        gr.on(
+        found.then(self.others, [session, shown], some, **silent)
+        again = gr.on(
             [part.input for part in settings], self.again, [session, shown, *settings], outputs,
             trigger_mode="always_last", queue=False, **silent,
         )  # fmt: skip
-        turn.change(self.others, [session, shown], some, **silent)
+        again.then(self.others, [session, shown], some, **silent)
         shown.input(self.choose, [session, shown], outputs, **silent)
         view.input(self.look, [session, shown, view], stage, **private)
         export.click(self.export, [session, shown, wanted], files, **private)
@@ -281,13 +280,13 @@ class PairTab:
         return cards, self._gr.update(choices=names, value=value, visible=len(names) > 1)
 
     def _shown(self, session: Session, preset: str | None, error: str = "") -> tuple[Any, ...]:
-        """Return values of: cards, presets, view, stage, command, Python, result, files, turn."""
+        """Return values of: cards, presets, view, stage, command, Python, result, files."""
         gr = self._gr
         if preset not in session.results:
             hidden, empty = gr.update(visible=False), {"html": ""}
             session.has_photos = ""
             cards = self._cards(session, None, error)[0]
-            return cards, hidden, hidden, empty, "", "", hidden, None, gr.skip()
+            return cards, hidden, hidden, empty, "", "", hidden, None
         result, request = session.results[preset], session.requests[preset]
         stage = staged(result, photos=session.has_photos != result["key"])
         session.has_photos = result["key"]
@@ -299,7 +298,6 @@ class PairTab:
             python_lines(request),
             gr.update(visible=True),
             None,
-            time.monotonic() if len(session.requests) > len(session.results) else gr.skip(),
         )
 
     def choose(self, session: Session, preset: str) -> tuple[Any, ...]:

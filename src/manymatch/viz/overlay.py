@@ -182,7 +182,7 @@ def payload(
     ids = [np.unique(used[:, side]) for side in (0, 1)]
     points = [drawable((graph.points0, graph.points1)[side][ids[side]]) for side in (0, 1)]
 
-    def local(pairs: IndexArray) -> list[IndexArray]:
+    def local(pairs: IndexArray) -> list[NDArray[Any]]:
         return [np.searchsorted(ids[side], pairs[:, side]) for side in (0, 1)]
 
     def own(state: NDArray[np.int64], estimate: RelativePoseEstimate) -> dict[str, Any]:
