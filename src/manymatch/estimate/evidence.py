@@ -64,7 +64,7 @@ OTHER_EXCESS, OTHER_EXCESS_SCALE = 10.0, 1.5
 # Student's distribution. With a normal one 5° are promised too often
 # (benchmarks/results/confidence.md).
 _ERROR_TAIL = 2.0
-# Errors over those that the covariance claims.
+# Errors above the limit are as rare as with this share of the claimed deviation.
 _DEVIATION_SCALE = 0.5
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches,
 # and its log-odds rise by one for each further share of the second number.
