@@ -202,7 +202,8 @@ def on_other_pairs(
     ours, lines = areas[0], np.stack(areas[1:])
     rng, total, pairs = np.random.default_rng(0), np.zeros_like(ours), len(ours)
     if pairs == 1:
-        return (np.full(len(limits), np.nan),) * 3
+        unknown = np.full(len(limits), np.nan)
+        return unknown, unknown, unknown
     for _ in range(HALVINGS):
         half = rng.permutation(pairs) < pairs // 2
         for seen in (half, ~half):
@@ -210,7 +211,8 @@ def on_other_pairs(
             total[~seen] += (ours - best)[~seen]
     gain = total / HALVINGS
     draws = gain[rng.integers(0, pairs, (RESAMPLES, pairs))].mean(axis=1)
-    return gain.mean(axis=0), *np.quantile(draws, (0.025, 0.975), axis=0)
+    low, high = np.quantile(draws, (0.025, 0.975), axis=0)
+    return gain.mean(axis=0), low, high
 
 
 def interval_text(mean: float, low: float, high: float) -> str:

@@ -56,10 +56,10 @@ RIVAL_APART_DEG = 8.0
 SECOND_ITERATIONS, SECOND_POOL = 500, 10
 # The same of the search for another motion. Candidates within this many thresholds of the chosen
 # pose are left out, wrong ones are counted between two distances in thresholds. There is a motion
-# if rank-one candidates exceed chance by this many deviations, which 1 % of the right poses of
-# static scenes do and all pairs with two motions.
+# if rank-one candidates exceed chance by this many deviations, with this scale of the log-odds: 10
+# is exceeded by 1 % of the right poses of static scenes and by all pairs with two motions.
 OTHER_ITERATIONS, OTHER_POOL, OTHER_AWAY, OTHER_RING = 300, 5, 3.0, (2.0, 5.0)
-OTHER_EXCESS = 10.0
+OTHER_EXCESS, OTHER_EXCESS_SCALE = 10.0, 1.5
 # Shape of the tails of errors in units of their claimed deviations: half the degrees of freedom of
 # Student's distribution. With a normal one 5° are promised too often
 # (benchmarks/results/confidence.md).
@@ -346,12 +346,14 @@ def other_motion(estimate: RelativePoseEstimate, threads: int = 1) -> Alternativ
     sources = max(sizes.sum(), 1.0) ** 2 / max(float(sizes @ sizes), 1.0)
     chance = np.count_nonzero(ring) / (sources * (OTHER_RING[1] - OTHER_RING[0]))
     agree = np.count_nonzero(first[found.matched]) / sources - RELATIVE_POSE.sample_size
-    if agree - chance < OTHER_EXCESS * math.sqrt(chance + 1.0):
+    excess = max(agree - chance, 0.0) / math.sqrt(chance + 1.0)
+    if excess < OTHER_EXCESS:
         return None
+    clear = logistic((excess - OTHER_EXCESS) / OTHER_EXCESS_SCALE)
     size = len(found.matched)
     return Alternative(
         RelativePose(*found.model[:2]),
-        size / (size + len(estimate.matches)),
+        clear * size / (size + len(estimate.matches)),
         size,
         read_only(pair.graph.edges[rest[found.matched]]),
         math.nan,
