@@ -207,7 +207,6 @@ def map_pairs(
         "database": os.fspath(database),
         "refine_cameras": refine_cameras,
         "seed": seed % MOST_SEEDS,
-        "number": len(graph.photos),
     }
     together = [list(mappers)]
     if len(mappers) > 1 and len(graph.photos) > _MANY:
@@ -363,8 +362,7 @@ def _global(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
     mapper.bundle_adjustment.ceres.solver_options.num_threads = 1
     mapper.bundle_adjustment.refine_focal_length = job["refine_cameras"]
     mapper.bundle_adjustment.refine_extra_params = job["refine_cameras"]
-    # Two-view tracks hold a sparse set together; of many images they are most of the work.
-    mapper.retriangulation.ignore_two_view_tracks = job["number"] > _MANY
+    mapper.retriangulation.ignore_two_view_tracks = False
     return dict(colmap.global_mapping(job["database"], ".", job["out"], options))
 
 
