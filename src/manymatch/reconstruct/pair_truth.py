@@ -129,9 +129,9 @@ def consecutive(graph: PairGraph, evidence: Evidence) -> BoolArray:
     """Links (P,) of photographs that follow each other; none if their order tells nothing."""
     number = np.array([len(graph.pairs[place].matches) for place in evidence.place])
     near = np.abs(evidence.i - evidence.j) == 1
-    others = np.sort(number[~near])
-    fewer, not_more = (np.searchsorted(others, number[near], side) for side in ("left", "right"))
-    return near & (0.5 * (fewer + not_more).sum() > _ORDERED * near.sum() * len(others))
+    own, others = number[near], np.sort(number[~near])
+    won = np.searchsorted(others, own, "left") + np.searchsorted(others, own, "right")
+    return np.asarray(near & (0.5 * won.sum() > _ORDERED * len(own) * len(others)))
 
 
 def weigh(cues: FloatArray, weights: Sequence[float]) -> FloatArray:
@@ -211,7 +211,8 @@ def find_world(
             )
             if better and part and not hangs and joins(keep & clear) >= joined:
                 (turn, off, stretch), agree = other, keep
-    trusted = (evidence.cues[:, 0] > 0.0) & (False if near is None else near)
+    near = np.zeros(len(i), dtype=bool) if near is None else near
+    trusted = near & (evidence.cues[:, 0] > 0.0)
     if (trusted & ~agree).any():
         *other, keep = _settle(search, log_odds + np.where(near, _NEXT, _OTHERS), 0.0)
         if (trusted & keep).sum() > (trusted & agree).sum():
