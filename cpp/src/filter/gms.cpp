@@ -196,7 +196,8 @@ class Filter {
       all_points += grid.points[at(left[u])];
       ++all_pairs;
       for (int s = row_start_[at(left[u])]; s < row_end_[at(left[u])]; ++s) {
-        // No branch, which would often be mispredicted: what is no neighbour adds to the last place.
+        // No branch, which would often be mispredicted: what is no neighbour adds to the last
+        // place.
         const unsigned dx = std::min(static_cast<unsigned>(rows_[at(s)].x - best.x + 1), 3U);
         const unsigned dy = std::min(static_cast<unsigned>(rows_[at(s)].y - best.y + 1), 3U);
         score[kPlaceOf[at(u)][dx + 4 * dy]] += rows_[at(s)].m;

@@ -447,7 +447,8 @@ def accuracy(
     poses = held or [HeldPose(1.0, spread, 0.0, 0.0)]
     below = np.array([one.weight for one in poses])
     for part in parts:
-        sd, shift = zip(*[(getattr(p.spread, f"{part}_sd"), getattr(p, part)) for p in poses])
+        sd = [getattr(one.spread, f"{part}_sd") for one in poses]
+        shift = [getattr(one, part) for one in poses]
         below = below * _below_limit(np.degrees(sd), ERROR_LIMIT_DEG, np.degrees(shift))
     return min(float(below.sum()), 1.0)
 
