@@ -13,7 +13,8 @@ prints only.
 
 Time to solution: CPU milliseconds of "auto" on all candidates, and of `assess`, over those of
 PoseLib on the candidates of rank one, each with its defaults, on one thread; and the AUC of both.
-Writes ``solution_NAME.json``. ``--than`` adds the differences from such a file of another version.
+Writes ``solution_NAME.json``. ``--alone`` leaves PoseLib out, which takes nearly all of the time;
+``--than`` adds the differences from such a file of another version.
 """
 
 from __future__ import annotations
@@ -144,18 +145,19 @@ def cpu(call: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 
 
 def solution(
-    folders: list[Path], pairs: int, seeds: int, repeats: int
+    folders: list[Path], pairs: int, seeds: int, repeats: int, *, alone: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """By set: CPU seconds of every pair, and errors (seeds, pairs)."""
+    """By set: CPU seconds of every pair, and errors (seeds, pairs); `alone` without PoseLib."""
+    systems = ["auto"] if alone else ["PoseLib", "auto"]
     found: dict[str, dict[str, Any]] = {}
     for folder in folders:
         (source,) = open_graphs([str(folder)])
         chosen = np.unique(np.linspace(0, len(source) - 1, min(pairs, len(source))).astype(int))
-        seconds: dict[str, list[float]] = {"PoseLib": [], "auto": [], "assess": []}
-        errors: dict[str, list[list[float]]] = {"PoseLib": [], "auto": []}
+        seconds: dict[str, list[float]] = {name: [] for name in (*systems, "assess")}
+        errors: dict[str, list[list[float]]] = {name: [] for name in systems}
         iterations = []
         for seed in range(seeds):
-            rows: dict[str, list[float]] = {"PoseLib": [], "auto": []}
+            rows: dict[str, list[float]] = {name: [] for name in systems}
             for index in chosen:
                 posed = source[int(index)]
                 cameras, options = (posed.camera0, posed.camera1), manymatch.Options(seed=seed)
@@ -168,8 +170,8 @@ def solution(
                         manymatch.estimate_relative_pose(g, *c, options=o, threads=1)
                     ),
                 }
-                for name, call in calls.items():
-                    taken, result = cpu(call, repeats)
+                for name in systems:
+                    taken, result = cpu(calls[name], repeats)
                     seconds[name].append(taken)
                     pose = result.pose
                     rows[name].append(pose_error_deg(pose, posed.R, posed.t) if pose else 180.0)
@@ -192,10 +194,15 @@ def solution_cells(
     total = {key: sum(sum(run["seconds"][key]) for run in runs) for key in runs[0]["seconds"]}
     count = sum(len(run["iterations"]) for run in runs)
     iterations = sum(sum(run["iterations"]) for run in runs) / count
-    row = [name, str(count), *(f"{1e3 * total[key] / count:.1f}" for key in total)]
-    row += [f"{iterations:,.0f}", f"{total['auto'] / total['PoseLib']:.3f}"]
-    row.append(f"{(total['auto'] + total['assess']) / total['PoseLib']:.3f}")
-    errors = {key: [run["errors"][key] for run in runs] for key in ("PoseLib", "auto")}
+    theirs = total.setdefault("PoseLib", float("nan"))
+    row = [name, str(count)]
+    row += [f"{1e3 * total[key] / count:.1f}" for key in ("PoseLib", "auto", "assess")]
+    row += [f"{iterations:,.0f}", f"{total['auto'] / theirs:.3f}"]
+    row.append(f"{(total['auto'] + total['assess']) / theirs:.3f}")
+    errors = {key: [run["errors"].get(key, []) for run in runs] for key in ("PoseLib", "auto")}
+    if not errors["PoseLib"][0]:
+        row.append("–")
+        del errors["PoseLib"]
     row += [" / ".join(f"{v:.1f}" for v in macro_spread(errors[k]).mean) for k in errors]
     if before:
         spent = sum(sum(run["seconds"]["auto"]) for run in before)
@@ -213,7 +220,8 @@ def solution_cells(
 def report_solution(console: Console, folders: list[Path], arguments: argparse.Namespace) -> None:
     """Measure times to solution, show them, and write them down."""
     path = arguments.out / f"solution_{arguments.solution}.json"
-    runs = solution(folders, arguments.pairs, arguments.seeds, arguments.repeats)
+    given = arguments.pairs, arguments.seeds, arguments.repeats
+    runs = solution(folders, *given, alone=arguments.alone)
     report.write_json(path, {"runs": runs})
     before = {}
     if arguments.than:
@@ -259,6 +267,7 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true", help="time auto without each part")
     parser.add_argument("--solution", metavar="NAME", help="time to solution against PoseLib")
     parser.add_argument("--than", metavar="NAME", help="compare with this earlier run of it")
+    parser.add_argument("--alone", action="store_true", help="--solution without PoseLib")
     parser.add_argument("--only", nargs="+", default=REPRESENTATIONS, choices=REPRESENTATIONS)
     parser.add_argument("--seeds", type=int, default=2, help="repetitions of --solution")
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder of results")

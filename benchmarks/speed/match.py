@@ -1,7 +1,7 @@
 """Time the phases of ``manymatch match``, cold and with the features in a cache.
 
     python benchmarks/speed/match.py [A.jpg B.jpg] [--preset embedded] [--against CHECKOUT ...]
-    python benchmarks/speed/match.py --presets classic embedded fused best
+    python benchmarks/speed/match.py --presets classic embedded fused best [--against CHECKOUT ...]
 
 Every run is a process of its own, as a user starts it: importing, loading the networks, the images,
 their features, association, estimation, and every file that is written. Wall and CPU time (user and
@@ -11,9 +11,9 @@ least. With ``--against`` the sources of other
 checkouts, whose core is compiled, are measured too, in turn with these. Writes ``match.json`` and
 ``match.md``.
 
-With ``--presets`` presets are compared: the whole command from a cold start, and further pairs of a
-`Matcher` that has matched one, in a process of its own with its peak memory. Writes
-``presets.md``.
+With ``--presets`` presets are compared: ``manymatch match`` from a cold start, with picture and
+report, and further pairs of a `Matcher` that has matched one, each in processes of their own with
+their peak memory; also with ``--against``. Minimum and median; writes ``presets.md``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,17 +130,39 @@ def measure(image0: str, image1: str, preset: str, cache: str, out: str) -> Time
     return clock.times | {"total": (0.0, time.process_time())}
 
 
-def measure_warm(image0: str, image1: str, preset: str, repeats: str) -> dict[str, float]:
-    """Match two images again and again; the least seconds of each stage, and the peak memory."""
+def measure_warm(image0: str, image1: str, preset: str, repeats: str) -> dict[str, list[float]]:
+    """Match two images again and again: seconds of every stage and CPU, and the peak memory."""
     matcher = importlib.import_module("manymatch.matcher.matcher").Matcher(preset)
     matcher.match(image0, image1)
-    best: dict[str, float] = {}
+    found: dict[str, list[float]] = {}
     for _ in range(int(repeats)):
         start = time.process_time()
         seconds = dict(matcher.match(image0, image1).timing)
-        seconds["cpu"] = time.process_time() - start
-        best = {stage: min(value, best.get(stage, value)) for stage, value in seconds.items()}
-    return best | {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+        for stage, value in {**seconds, "cpu": time.process_time() - start}.items():
+            found.setdefault(stage, []).append(value)
+    return found | {"peak_mb": [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]}
+
+
+def measure_command(checkout: Path, arguments: list[str]) -> dict[str, list[float]]:
+    """Run ``manymatch match`` from a cold start: seconds, CPU seconds and peak memory."""
+    code = "from manymatch.cli.app import main; main()"
+    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+    start = time.perf_counter()
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(  # noqa: S603 - this package
+            [sys.executable, "-c", code, "match", *arguments],
+            env=environment,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+        _, status, used = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - start
+        if status:
+            said.seek(0)
+            sys.exit(said.read().decode())
+    child.returncode = 0
+    cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return {"cold": [seconds], "cold cpu": [cpu], "cold peak": [peak]}
 
 
 def answer_of(checkout: Path, *arguments: str) -> dict[str, Any]:
@@ -181,21 +204,31 @@ def table(best: dict[str, Times]) -> str:
     return "\n".join(lines)
 
 
-def compare_presets(images: list[str], presets: list[str], repeats: int) -> str:
-    """Markdown: a row for each preset."""
-    stages = ("features", "associate", "estimate", "confidence")
-    lines = [
-        f"| preset | cold, s | CPU | warm, s | CPU | {' | '.join(stages)} | peak memory, MB |",
-        f"|:---|{'---:|' * (5 + len(stages))}",
-    ]
+def compare_presets(
+    images: list[str], presets: list[str], checkouts: list[Path], repeats: int, pairs: int
+) -> str:
+    """Markdown: a row for each preset and checkout, which take turns."""
+    stages = ("load", "features", "associate", "estimate", "confidence")
+    runs: dict[tuple[str, Path], dict[str, list[float]]] = {}
     for preset in presets:
-        with tempfile.TemporaryDirectory() as folder:
-            runs = [run(ROOT, [*images, preset, "", folder])["total"] for _ in range(repeats)]
-        cold = [min(one[i] for one in runs) for i in (0, 1)]
-        warm = answer_of(ROOT, "--warm", *images, preset, str(repeats))
-        cells = [*cold, warm["total"], warm["cpu"], *(warm[stage] for stage in stages)]
-        texts = (f"{cell:.2f}" for cell in cells)
-        lines.append(f"| `{preset}` | {' | '.join(texts)} | {warm['peak_mb']:.0f} |")
+        for _ in range(repeats):
+            for checkout in checkouts:
+                where = checkout.resolve()
+                kept = runs.setdefault((preset, checkout), {})
+                with tempfile.TemporaryDirectory() as folder:
+                    one = measure_command(where, [*images, "--preset", preset, "--out", folder])
+                one |= answer_of(where, "--warm", *images, preset, str(pairs))
+                for name, values in one.items():
+                    kept.setdefault(name, []).extend(values)
+    header = ["preset", "version", "warm, s", "CPU", "cold, s", "CPU", *stages, "MB", "MB cold"]
+    lines = [f"| {' | '.join(header)} |", f"|:--|:--{'|--:' * (len(header) - 2)}|"]
+    for (preset, checkout), of in runs.items():
+        cells = [f"{min(of[k]):.2f} / {median(of[k]):.2f}" for k in ("total", "cpu")]
+        cells += [f"{min(of[k]):.2f} / {median(of[k]):.2f}" for k in ("cold", "cold cpu")]
+        cells += [f"{min(of[stage]):.3f}" for stage in stages]
+        cells += [f"{max(of[k]):.0f}" for k in ("peak_mb", "cold peak")]
+        version = "this" if checkout == ROOT else checkout.name
+        lines.append(f"| `{preset}` | {version} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -210,20 +243,22 @@ def main() -> None:
     parser.add_argument("--preset", default="embedded")
     parser.add_argument("--presets", nargs="+", default=[], metavar="PRESET")
     parser.add_argument("--against", type=Path, action="append", default=[], metavar="CHECKOUT")
-    parser.add_argument("--repeats", type=int, default=5, help="interleaved runs")
+    parser.add_argument("--repeats", type=int, default=5, help="processes, which take turns")
+    parser.add_argument("--pairs", type=int, default=7, help="further pairs of a process")
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder of results")
     arguments = parser.parse_args()
     if len(arguments.images) != 2:
         parser.error("two images are wanted")
+    checkouts = [*arguments.against, ROOT]
     if arguments.presets:
+        images = [str(path.resolve()) for path in arguments.images]
         text = compare_presets(
-            [str(path) for path in arguments.images], arguments.presets, arguments.repeats
+            images, arguments.presets, checkouts, arguments.repeats, arguments.pairs
         )
-        sys.stdout.write(f"Minimum of {arguments.repeats} runs.\n\n{text}\n")
+        sys.stdout.write(f"Minimum / median of {arguments.repeats} processes.\n\n{text}\n")
         arguments.out.mkdir(parents=True, exist_ok=True)
         (arguments.out / "presets.md").write_text(f"{text}\n")
         return
-    checkouts = [*arguments.against, ROOT]
     best: dict[str, Times] = {}
     with tempfile.TemporaryDirectory() as folder:
         # The first round fills the caches and is not counted.

@@ -1,6 +1,7 @@
 #include "manymatch/filter/gms.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "manymatch/filter/cell_matching.h"
@@ -14,13 +15,27 @@ constexpr int kPlacements = 4;
 constexpr bool kShifted[kPlacements][2] = {
     {false, false}, {true, false}, {false, true}, {true, true}};
 
-// The eight neighbours of a cell in a ring from the top left, and the place in the ring for
-// (dx + 1) + 3 (dy + 1).
+// The eight neighbours of a cell in a ring from the top left.
 constexpr int kRing = 8;
 static_assert(kRing == kGmsRotations, "a rotation turns the ring by one neighbour");
 constexpr int kRingX[kRing] = {-1, 0, 1, 1, 1, 0, -1, -1};
 constexpr int kRingY[kRing] = {-1, -1, -1, 0, 1, 1, 1, 0};
-constexpr int kRingIndex[9] = {0, 1, 2, 7, -1, 3, 6, 5, 4};
+
+// For neighbour u of a left cell and the right cell at (dx + 1) + 4 (dy + 1) from the best one: the
+// rotation that the two support. No neighbour, which has dx or dy of 2, supports number kRing.
+using Places = std::array<std::array<uint8_t, 16>, kRing>;
+constexpr Places places() {
+  Places place{};
+  for (int u = 0; u < kRing; ++u) {
+    for (uint8_t& one : place[at(u)]) one = kRing;
+    for (int v = 0; v < kRing; ++v) {
+      const int cell = kRingX[v] + 1 + 4 * (kRingY[v] + 1);
+      place[at(u)][at(cell)] = static_cast<uint8_t>((u - v) & (kRing - 1));
+    }
+  }
+  return place;
+}
+constexpr Places kPlaceOf = places();
 
 // The left grid in one placement: the cells that have edges, and the edges of each cell.
 struct LeftGrid {
@@ -171,8 +186,8 @@ class Filter {
   uint8_t accepted(const LeftGrid& grid, int a) const {
     const int g = options_.grid, ax = a % g, ay = a / g;
     const Support& best = rows_[at(best_[at(a)])];
-    int score[kRing], points[kRing], pairs[kRing], left[kRing];
-    std::fill_n(score, kRing, best.m);
+    int score[kRing + 1], points[kRing], pairs[kRing], left[kRing];
+    std::fill_n(score, kRing + 1, best.m);
     int all_points = grid.points[at(a)], all_pairs = 1;
     for (int u = 0; u < kRing; ++u) {
       const int x = ax + kRingX[u], y = ay + kRingY[u];
@@ -181,11 +196,11 @@ class Filter {
       all_points += grid.points[at(left[u])];
       ++all_pairs;
       for (int s = row_start_[at(left[u])]; s < row_end_[at(left[u])]; ++s) {
-        const unsigned dx = static_cast<unsigned>(rows_[at(s)].x - best.x + 1);
-        const unsigned dy = static_cast<unsigned>(rows_[at(s)].y - best.y + 1);
-        if ((dx > 2) | (dy > 2)) continue;
-        const int v = kRingIndex[dx + 3 * dy];
-        if (v >= 0) score[(u - v) & (kRing - 1)] += rows_[at(s)].m;
+        // No branch, which would often be mispredicted: what is no neighbour adds to the last
+        // place.
+        const unsigned dx = std::min(static_cast<unsigned>(rows_[at(s)].x - best.x + 1), 3U);
+        const unsigned dy = std::min(static_cast<unsigned>(rows_[at(s)].y - best.y + 1), 3U);
+        score[kPlaceOf[at(u)][dx + 4 * dy]] += rows_[at(s)].m;
       }
     }
     std::fill_n(points, kRing, all_points);

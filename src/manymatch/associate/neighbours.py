@@ -36,6 +36,11 @@ _MIN_ENTRIES_TO_SHARE, _MAX_THREADS = 2**18, 64
 _DEVICE_TILE_ENTRIES = 2**22
 _NORM_FLOOR = 1e-12
 
+# glibc returns the arrays of each call to the system and gets them again page by page, which takes
+# milliseconds, until a block as large as this one has been freed. It is never written to.
+_ = np.empty(2**23, dtype=np.uint8)
+del _
+
 _Edges: TypeAlias = tuple[IndexArray, NDArray[np.float32], NDArray[np.int32]]
 _Lists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
 _WANT = "an (N, D) array of numbers with D of at least 1"

@@ -66,6 +66,8 @@ OTHER_EXCESS, OTHER_EXCESS_SCALE = 10.0, 1.5
 _ERROR_TAIL = 2.0
 # Errors above the limit are as rare as with this share of the claimed deviation.
 _DEVIATION_SCALE = 0.5
+# Cosines of the directions of an error by which its probability is integrated.
+_DIRECTIONS = np.cos(np.linspace(0.0, math.pi, 65)[1::2])
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches,
 # and its log-odds rise by one for each further share of the second number.
 _EVEN_SHARE, _SHARE_SCALE = 0.93, 0.03
@@ -272,11 +274,12 @@ def _model_evidence(estimate: Estimate, problem: GeometricProblem[Any], second: 
     rivals = [other.probability for other in estimate.alternatives]
     total = min(sum(rivals), 1.0)
     rival = Rival(max(rivals, default=0.0), 0.0, total, total, total)
-    accurate = _below_limit(spread.error_sd)
+    accurate = float(_below_limit(spread.error_sd))
     limits = (problem.chart and problem.chart.limits) or ()
     sds = (spread.rotation_sd, spread.translation_sd)
     parts = {
-        name: _below_limit(sd, limit) for name, sd, limit in zip(PARTS, sds, limits, strict=False)
+        name: float(_below_limit(sd, limit))
+        for name, sd, limit in zip(PARTS, sds, limits, strict=False)
     }
     return Planarity(), spread, rival, accurate, apart, parts
 
@@ -436,32 +439,30 @@ def accuracy(
 
     They follow from the covariance, or from all poses that unknown focal lengths leave possible.
     """
-    total = 0.0
-    for one in held or [HeldPose(1.0, spread, 0.0, 0.0)]:
-        angles = ((getattr(one.spread, f"{part}_sd"), getattr(one, part)) for part in parts)
-        below = (
-            _below_limit(math.degrees(sd), ERROR_LIMIT_DEG, math.degrees(shift))
-            for sd, shift in angles
-        )
-        total += one.weight * math.prod(below)
-    return min(total, 1.0)
+    poses = held or [HeldPose(1.0, spread, 0.0, 0.0)]
+    below = np.array([one.weight for one in poses])
+    for part in parts:
+        sd = [getattr(one.spread, f"{part}_sd") for one in poses]
+        shift = [getattr(one, part) for one in poses]
+        below = below * _below_limit(np.degrees(sd), ERROR_LIMIT_DEG, np.degrees(shift))
+    return min(float(below.sum()), 1.0)
 
 
-def _below_limit(deviation: float, limit: float = 1.0, shift: float = 0.0) -> float:
+def _below_limit(deviation: Any, limit: float = 1.0, shift: Any = 0.0) -> FloatArray:
     """Probability that an error with two dimensions, whose mean is a shift, is below the limit.
 
     Errors are Student's: their variance is known only by its order of magnitude, as what is wrong
-    with cameras, lenses and matches is not in the covariance.
+    with cameras, lenses and matches is not in the covariance. Deviations and shifts may be arrays.
     """
-    scale = max(_DEVIATION_SCALE * deviation / limit, 1e-6) * math.sqrt(_ERROR_TAIL)
-    if shift == 0.0:
-        return float(1.0 - (1.0 + scale**-2) ** -_ERROR_TAIL)
+    deviation = _DEVIATION_SCALE * np.asarray(deviation) / limit
+    scale = np.maximum(deviation, 1e-6)[..., None] * math.sqrt(_ERROR_TAIL)
     # By the direction of the deviation: from where to where the sum is below the limit.
-    along = (shift / limit) * np.cos(np.linspace(0.0, math.pi, 65)[1::2])
-    inside = 1.0 - (shift / limit) ** 2 + along**2
+    moved = np.asarray(shift)[..., None] / limit
+    along = moved * _DIRECTIONS
+    inside = 1.0 - moved**2 + along**2
     ends = (sign * np.sqrt(np.maximum(inside, 0.0)) - along for sign in (-1.0, 1.0))
     near, far = ((1.0 + (np.maximum(end, 0.0) / scale) ** 2) ** -_ERROR_TAIL for end in ends)
-    return float(np.mean(np.where(inside > 0.0, near - far, 0.0)))
+    return np.asarray(np.where(inside > 0.0, near - far, 0.0).mean(axis=-1))
 
 
 def angles_deg(R: FloatArray, t: FloatArray, pose: RelativePose) -> tuple[float, float]:

@@ -154,7 +154,7 @@ def over_focals(
     noise, ones = max(spread.noise, _LEAST_NOISE * eps), np.ones(len(x0))
     most = (eps / noise) ** 2
     found = [(pose.R, pose.t)]
-    held, moments, logs = [], [], np.zeros(len(grid))
+    held, errors, normals, logs = [], [], [], np.zeros(len(grid))
     steps = (grid * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     for k, (place, step) in enumerate(zip(grid, steps, strict=True)):
         f = np.exp(step @ focals.into)
@@ -162,9 +162,11 @@ def over_focals(
         fixed = np.array([f[0], 0.0, f[1], 0.0, 0.0])
         R, t = _core.refine_focal(x0, x1, ones, *near, f, fixed, noise, "cauchy", 25)[:2]
         seen = np.ascontiguousarray(x0 / f[0]), np.ascontiguousarray(x1 / f[1])
-        front, behind = (_core.sampson(*seen, R, sign * t)[1] for sign in (1.0, -1.0))
-        if behind.sum() > front.sum():
-            t, front = -t, behind
+        front = _core.sampson(*seen, R, t)[1]
+        if 2 * front.sum() < len(front):
+            behind = _core.sampson(*seen, R, -t)[1]
+            if behind.sum() > front.sum():
+                t, front = -t, behind
         found.append((R, t))
         residual, jacobian = _core.focal_jacobian(x0, x1, R, t, f)
         # A match behind a camera can still be one at infinity.
@@ -176,20 +178,26 @@ def over_focals(
         prior = np.sum(((step - focals.offset) / focals.sigma) ** 2)
         logs[k] = -0.5 * (cost / NATS_PER_ODDS + prior)
         rows = jacobian[np.isfinite(jacobian).all(axis=1), :PARAMETERS]
-        information, turn = np.linalg.eigh(rows.T @ rows * (kept_share(1.0 / most) / noise**2))
-        matrix = (turn / np.maximum(information, math.pi**-2)) @ turn.T
+        normals.append(rows.T @ rows)
         away = spread.basis @ t
         sine = float(np.linalg.norm(away))
         angle = math.atan2(sine, float(t @ pose.t))
         shift = angle * (away / sine if sine > 1e-12 else np.array([1.0, 0.0]))
-        error = np.concatenate([rotation_vector(pose.R.T @ R), shift])
-        moments.append(matrix + np.outer(error, error))
-        own = Covariance.of_pose(matrix, spread.basis, noise)
-        held.append((own, float(np.linalg.norm(error[:3])), angle))
+        turn = rotation_vector(pose.R.T @ R)
+        errors.append(np.concatenate([turn, shift]))
+        held.append((float(np.linalg.norm(turn)), angle))
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
-    poses = [HeldPose(float(w), *one) for w, one in zip(weights, held, strict=True)]
-    total = np.asarray(np.einsum("k,kij->ij", weights, np.stack(moments)))
+    scale = kept_share(1.0 / most) / noise**2
+    information, axes = np.linalg.eigh(np.stack(normals) * scale)
+    floored = np.maximum(information, math.pi**-2)[:, None]
+    matrices = (axes / floored) @ axes.transpose(0, 2, 1)
+    poses = [
+        HeldPose(float(w), Covariance.of_pose(matrix, spread.basis, noise), *angles)
+        for w, matrix, angles in zip(weights, matrices, held, strict=True)
+    ]
+    offsets = np.stack(errors)
+    total = np.tensordot(weights, matrices, 1) + offsets.T @ (weights[:, None] * offsets)
     return poses, Covariance.of_pose(total, spread.basis, noise)
 
 
