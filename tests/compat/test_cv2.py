@@ -22,6 +22,13 @@ def check(result, reference, rows):
     assert set(np.unique(result[1])) <= {0, 1}
 
 
+def params(**values):
+    given = original.UsacParams()
+    for name, value in values.items():
+        setattr(given, name, value)
+    return given
+
+
 FORMS = {
     "matrix": ((K, original.RANSAC, 0.999, 1.0), {}),
     "matrix, magsac": ((K, original.USAC_MAGSAC, 0.999, 1.0, 2000), {}),
@@ -31,6 +38,7 @@ FORMS = {
     "focal by name": ((), {"focal": 795.0, "pp": (320, 240)}),
     "two matrices": ((K, None, K, None), {"method": original.USAC_MAGSAC, "threshold": 1.0}),
     "two matrices and lenses": ((K, np.zeros(5), K, np.zeros(8), original.RANSAC, 0.99, 1.0), {}),
+    "parameters": ((K, K, None, None, params(threshold=1.0)), {}),
 }
 
 
@@ -58,13 +66,15 @@ def bent(points):
 def test_distortion_is_removed():
     data = matched(noise=0.1)
     first, second = bent(data.points0), bent(data.points1)
+    reference = original.recoverPose(first, second, K, LENS, K, LENS)
     for lens in (LENS, [*LENS, 0.0], [*LENS, 0.0, 0.0, 0.0, 0.0], np.pad(LENS, (0, 8))):
         lens = np.array(lens)  # noqa: PLW2901
-        E, mask = ours.findEssentialMat(first, second, K, lens, K, lens, method=original.RANSAC)
-        _, R, t, _ = ours.recoverPose(E, data.points0, data.points1, K, mask=mask.copy())
+        result = ours.recoverPose(first, second, K, lens, K, lens, method=original.RANSAC)
+        assert list(map(np.shape, result)) == list(map(np.shape, reference))
+        count, E, R, t, mask = result
         assert turn_deg(R, data.R) < 0.1
         assert direction_deg(t, data.t) < 0.5
-        assert mask.sum() > 85
+        assert count == mask.sum() > 85
     straight, _ = ours.findEssentialMat(first, second, K, None, K, None)
     assert not alike(straight, E, 1e-3)
     _, rvec, *_ = ours.solvePnPRansac(data.world, second, K, LENS, reprojectionError=3.0)
@@ -78,6 +88,7 @@ def test_distortion_is_removed():
         (original.USAC_MAGSAC, 3.0, None, 5000, 0.999),
         (original.RHO, 3.0),
         (original.LMEDS,),
+        (params(threshold=3.0, maxIterations=2000, randomGeneratorState=5),),
     ],
 )
 def test_homography(arguments):
@@ -88,6 +99,32 @@ def test_homography(arguments):
     assert result[0][2, 2] == 1
     assert matched_points.map_difference_px(result[0], reference[0], data.points0) < 1.5
     assert np.mean(result[1] == reference[1]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((), {}),
+        ((None, original.RANSAC, 2.0, 3000, 0.999, 10), {}),
+        ((), {"method": original.LMEDS}),
+        ((params(threshold=2.0),), {}),
+    ],
+)
+def test_affine_map(args, kwargs):
+    points = matched_points.affine_points()
+    result = ours.estimateAffine2D(*points, *args, **kwargs)
+    reference = original.estimateAffine2D(*points, *args, **kwargs)
+    check(result, reference, 80)
+    assert np.mean(result[1] == reference[1]) > 0.9
+    first, second, edges, _ = with_candidates(*points)
+    listed = ours.estimateAffine2D(first, second, *args, **kwargs)
+    given = ours.estimateAffine2D(*points, *args, **kwargs, edges=edges)
+    assert listed[1].shape == given[1].shape == (len(edges), 1)
+    for A, _ in (result, reference, listed, given):
+        assert matched_points.affine_error_px(A) < 0.5
+    assert ours.estimateAffine2D(points[0][:2], points[1][:2])[0] is None
+    with pytest.raises(ValueError, match=r"the arguments must be from_, to, .* got no to"):
+        ours.estimateAffine2D(points[0])
 
 
 def test_fits_to_all_points_are_the_originals():
@@ -116,6 +153,7 @@ def test_fits_to_all_points_are_the_originals():
         ((original.FM_RANSAC, 2.0, 0.999, None), {}),
         ((), {"method": original.FM_LMEDS}),
         ((), {"method": 8, "ransacReprojThreshold": 2.0, "confidence": 0.99, "maxIters": 900}),
+        ((params(threshold=2.0),), {}),
     ],
 )
 def test_fundamental_matrix(args, kwargs):
@@ -135,6 +173,7 @@ PNP = {
     "plain": ((), {}),
     "settings": ((None, None, False, 500, 3.0, 0.999), {}),
     "by name": ((), {"reprojectionError": 3.0, "flags": original.SOLVEPNP_EPNP}),
+    "parameters": ((), {"params": params(threshold=3.0)}),
 }
 
 
@@ -181,7 +220,13 @@ def test_lists_of_candidates_and_edges():
     for E, mask in (listed, given):
         assert mask.shape == (len(edges), 1)
         assert mask[right].mean() > 0.95
-        assert turn_deg(ours.recoverPose(E, first, second, K, mask=mask)[1], data.R) < 0.4
+        pose = ours.recoverPose(E, data.points0, data.points1, K, mask=mask, edges=edges)
+        assert turn_deg(pose[1], data.R) < 0.4
+        again = original.recoverPose(E, first, second, K, mask=mask)
+        assert np.array_equal(pose[1], again[1])
+    _, _, R, _, mask = ours.recoverPose(data.points0, data.points1, K, None, K, None, edges=edges)
+    assert turn_deg(R, data.R) < 0.3
+    assert mask.shape == (len(edges), 1)
 
 
 def test_nothing_found():
@@ -191,6 +236,8 @@ def test_nothing_found():
     H, mask = ours.findHomography(few.points0, few.points1, original.RANSAC)
     assert H is None
     assert mask.tolist() == [[0], [0], [0]]
+    result = ours.recoverPose(few.points0, few.points1, K, None, K, None)
+    assert result[:4] == (0, None, None, None)
     ok, rvec, tvec, inliers = ours.solvePnPRansac(few.world[:2], few.points1[:2], K, None)
     assert (ok, inliers, rvec.any(), tvec.any()) == (False, None, False, False)
     line = np.c_[np.arange(30.0), np.arange(30.0)]
@@ -202,7 +249,8 @@ def test_nothing_found():
 
 def test_other_names_are_the_originals(monkeypatch):
     functions = {
-        *("findEssentialMat", "findFundamentalMat", "findHomography", "solvePnPRansac"),
+        *("findEssentialMat", "findFundamentalMat", "findHomography", "recoverPose"),
+        *("estimateAffine2D", "solvePnPRansac"),
     }
     assert matched_points.only_these_are_ours(ours, original) == functions
     with pytest.raises(AttributeError, match="imreed"):
@@ -222,12 +270,13 @@ BAD = [
     ({"prob": 1.5}, "^prob must be"),
     ({"maxIters": 0}, "^maxIters must be"),
     ({"focal": 3.0}, "the arguments must be cameraMatrix, .* got focal as well"),
-    ({"method": original.UsacParams()}, "method must be one of OpenCV's flags"),
+    ({"method": "RANSAC"}, "method must be one of OpenCV's flags"),
     ({"edges": [[0, 500]]}, "edges must hold indices"),
 ]
 BAD_FORMS = [
     ((K, np.zeros(3), K, None), "distCoeffs must be 4, 5, 8, 12 or 14 numbers"),
     ((K, np.ones(12), K, None), "distCoeffs must be .* after the eighth are zero"),
+    ((K, K, None, None, params(threshold=-1.0)), "^params.threshold must be"),
     ((-1.0,), "focal must be"),
     ((800.0, (1, 2, 3)), "pp must be two numbers"),
 ]
@@ -239,6 +288,7 @@ BAD_PNP = [
     ({"reprojectionError": -1.0}, r"^reprojectionError must be"),
     ({"edges": 3}, "edges must be an .E, 2. array of indices or None"),
     ({"edges": [[0, 500]]}, "edges must hold indices"),
+    ({"thresh": 3}, "the arguments must be rvec, .* got thresh as well"),
 ]
 
 

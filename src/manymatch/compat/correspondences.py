@@ -50,7 +50,9 @@ class Correspondences(NamedTuple):
         return Solved(estimate, np.asarray(estimate.inliers[self.edge_of_row]))
 
 
-def switch(parameters: str) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
+def switch(
+    parameters: str, further: str = "edges=None rank=None"
+) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
     """Give a function of a namespace of arguments the original's signature, and edges and rank.
 
     `parameters` are the names in their order, optional ones as ``name=default``; those after ``*``
@@ -59,7 +61,7 @@ def switch(parameters: str) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
     kinds = inspect.Parameter
     kind: Any = kinds.POSITIONAL_OR_KEYWORD
     made: list[inspect.Parameter] = []
-    for text in (*parameters.split(), "*", "edges=None", "rank=None"):
+    for text in (*parameters.split(), "*", *further.split()):
         name, equals, value = text.partition("=")
         default = ast.literal_eval(value) if equals else kinds.empty
         if text.startswith("*"):
@@ -79,7 +81,8 @@ def switch(parameters: str) -> Callable[[Callable[[Any], R]], Callable[..., R]]:
             return function(types.SimpleNamespace(**given.arguments))
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_CANDIDATES}"
+        if "edges" in further:
+            call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_CANDIDATES}"
         return call
 
     return decorate
@@ -176,15 +179,19 @@ def make_options(names: Mapping[str, str], **values: Any) -> Options:
         raise ValueError(f"{names.get(field, field)} {rest}") from error
 
 
-def bound(form: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Bind arguments to the names of one form of a function."""
+def bound(
+    form: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], needed: int = 0
+) -> dict[str, Any]:
+    """Bind arguments to the names of one form of a function; the first `needed` must be given."""
     names = form.split()
     given = dict(zip(names, args, strict=False))
     wrong = [name for name in kwargs if name not in names or name in given]
-    if wrong or len(args) > len(names):
-        got = f"{wrong[0]} as well" if wrong else "more"
+    given |= kwargs
+    missing = [name for name in names[:needed] if name not in given]
+    if wrong or missing or len(args) > len(names):
+        got = f"{wrong[0]} as well" if wrong else f"no {missing[0]}" if missing else "more"
         raise ValueError(f"the arguments must be {', '.join(names)}, got {got}")
-    return {**given, **kwargs}
+    return given
 
 
 def given_camera(value: object, name: str) -> Camera:

@@ -5,6 +5,7 @@ Arguments, shapes and types are those of OpenCV. What differs is listed in docs/
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,15 @@ _FORMS = {
     "cameraMatrix1": (
         "cameraMatrix1 distCoeffs1 cameraMatrix2 distCoeffs2 method prob threshold mask"
     ),
+    "params": "cameraMatrix1 cameraMatrix2 dist_coeff1 dist_coeff2 params mask",
 }
+_RECOVER = (
+    "points1 points2 cameraMatrix1 distCoeffs1 cameraMatrix2 distCoeffs2 E R t method prob "
+    "threshold mask"
+)
 _FUNDAMENTAL = "method ransacReprojThreshold confidence maxIters mask"
+_AFFINE = "from_ to inliers method ransacReprojThreshold maxIters confidence refineIters"
+_PNP = "rvec tvec useExtrinsicGuess iterationsCount reprojectionError confidence inliers flags"
 # Flags of OpenCV that are not "auto" here: a threshold by the noise, and fits to all points.
 _LMEDS = 4
 _ALL_POINTS = 0
@@ -59,12 +67,12 @@ def __getattr__(name: str) -> Any:
 
 @switch("points1 points2 *args")
 def findEssentialMat(given: Any) -> tuple[FloatArray | None, Mask | None]:  # noqa: N802
-    """Estimate an essential matrix as ``cv2.findEssentialMat`` does.
+    """Estimate an essential matrix as all forms of ``cv2.findEssentialMat`` do.
 
     The forms are ``(points1, points2, cameraMatrix, method, prob, threshold, maxIters, mask)``,
-    ``(points1, points2, focal, pp, method, prob, threshold, maxIters, mask)`` and ``(points1,
-    points2, cameraMatrix1, distCoeffs1, cameraMatrix2, distCoeffs2, method, prob, threshold,
-    mask)``; that with a cv2.UsacParams is not there.
+    ``(points1, points2, focal, pp, method, prob, threshold, maxIters, mask)``, ``(points1, points2,
+    cameraMatrix1, distCoeffs1, cameraMatrix2, distCoeffs2, method, prob, threshold, mask)`` and
+    ``(points1, points2, cameraMatrix1, cameraMatrix2, dist_coeff1, dist_coeff2, params, mask)``.
 
     Points are matched pixels, (N, 2), (N, 1, 2) or (1, N, 2). cv2.RANSAC, cv2.USAC_MAGSAC and all
     other methods are "auto" of this package, cv2.LMEDS with a threshold that is chosen by the
@@ -91,19 +99,49 @@ def findEssentialMat(given: Any) -> tuple[FloatArray | None, Mask | None]:  # no
     return pose.essential() / np.sqrt(2.0), mask
 
 
+@switch("*args")
+def recoverPose(given: Any) -> tuple[Any, ...]:  # noqa: N802
+    """Return a pose as all forms of ``cv2.recoverPose`` do.
+
+    The form without an essential matrix, ``(points1, points2, cameraMatrix1, distCoeffs1,
+    cameraMatrix2, distCoeffs2, E, R, t, method, prob, threshold, mask)``, estimates it like
+    `findEssentialMat` and returns ``(number of inliers, E, R, t, mask)``. The others are OpenCV's,
+    which decompose a given matrix; with `edges`, the points are keypoints for them too.
+    """
+    args, kwargs, edges, rank = given.args, given.kwargs, given.edges, given.rank
+    if "cameraMatrix1" in kwargs or len(args) >= 6 or np.shape(args[0] if args else 0) != (3, 3):
+        settings = bound(_RECOVER, args, kwargs, needed=6)
+        rows = correspondences(settings["points1"], settings["points2"], edges, rank, _POINTS)
+        cameras = _two_cameras(settings)
+        solved = rows.solve(estimate_relative_pose, *cameras, options=_options(settings))
+        mask, pose = _column(solved), solved.estimate.pose
+        if pose is None:
+            return 0, None, None, None, mask
+        E = pose.essential() / np.sqrt(2.0)
+        return int(mask.sum()), E, np.array(pose.R), np.array(pose.t)[:, None], mask
+    if edges is not None and len(args) >= 3:
+        rows = correspondences(args[1], args[2], edges, rank, _POINTS)
+        ends = rows.graph.edges[rows.edge_of_row]
+        chosen = rows.graph.points0[ends[:, 0]], rows.graph.points1[ends[:, 1]]
+        args = (args[0], *chosen, *args[3:])
+    package = require("cv2", "the decomposition of an essential matrix", "images")
+    return tuple(package.recoverPose(*args, **kwargs))
+
+
 @switch(
     "srcPoints dstPoints method=0 ransacReprojThreshold=3.0 mask=None maxIters=None "
-    "confidence=0.995"
+    "confidence=0.995 * params=None"
 )
 def findHomography(given: Any) -> tuple[FloatArray | None, Mask]:  # noqa: N802
-    """Estimate a homography as ``cv2.findHomography`` does.
+    """Estimate a homography as both forms of ``cv2.findHomography`` do.
 
     Arguments are those of `findEssentialMat` without cameras; `ransacReprojThreshold` in pixels is
     for the symmetric transfer error. Method 0, the default, is OpenCV's least squares of all
-    points. Returns ``(H, mask)`` with ``H[2, 2] = 1``; H is None where there is none.
+    points. The other form is ``(srcPoints, dstPoints, params, mask)`` with a cv2.UsacParams.
+    Returns ``(H, mask)`` with ``H[2, 2] = 1``; H is None where there is none.
     """
     rows, method = rows_of(given, ("srcPoints", "dstPoints")), given.method
-    if isinstance(method, int | np.integer) and method == _ALL_POINTS:
+    if isinstance(method, int | np.integer) and method == _ALL_POINTS and given.params is None:
         _check_no_candidates(rows, given.edges, method)
         package = require("cv2", "a fit to all points", "images")
         return tuple(package.findHomography(given.srcPoints, given.dstPoints, _ALL_POINTS))
@@ -112,22 +150,44 @@ def findHomography(given: Any) -> tuple[FloatArray | None, Mask]:  # noqa: N802
     return None if found is None else np.array(found), _column(solved)
 
 
+@switch("*args")
+def estimateAffine2D(given: Any) -> tuple[FloatArray | None, Mask]:  # noqa: N802
+    """Estimate an affine map of the plane as both forms of ``cv2.estimateAffine2D`` do.
+
+    The forms are ``(from, to, inliers, method, ransacReprojThreshold, maxIters, confidence,
+    refineIters)`` and ``(pts1, pts2, params, inliers)``. Arguments are those of `findHomography`;
+    the map is always refined. Returns ``(A, inliers)`` with A (2, 3), None where
+    there is none.
+    """
+    usac = _has_params(given.args, given.kwargs)
+    form = "pts1 pts2 params inliers" if usac else _AFFINE
+    settings = bound(form, given.args, given.kwargs, needed=2)
+    first, second = form.split()[:2]
+    names = (first, second)
+    rows = correspondences(settings[first], settings[second], given.edges, given.rank, names)
+    options = _options({"ransacReprojThreshold": 3.0, "confidence": 0.99, **settings})
+    function = functools.partial(estimate_homography, model="affine")
+    solved = rows.solve(function, options=options)
+    found = solved.estimate.homography
+    return None if found is None else np.array(found[:2]), _column(solved)
+
+
 @switch("points1 points2 *args")
 def findFundamentalMat(given: Any) -> tuple[FloatArray | None, Mask | None]:  # noqa: N802
-    """Estimate a fundamental matrix as ``cv2.findFundamentalMat`` does.
+    """Estimate a fundamental matrix as all forms of ``cv2.findFundamentalMat`` do.
 
-    The forms are ``(points1, points2, method, ransacReprojThreshold, confidence, maxIters, mask)``
-    and the same without maxIters. Arguments are those of `findEssentialMat` without cameras; the
-    threshold is 3 px by default. cv2.FM_7POINT and cv2.FM_8POINT are OpenCV's fits to all points.
-    Returns ``(F, mask)`` with ``F[2, 2] = 1``; F is None where there is none, and both are for
-    fewer than seven rows.
+    The forms are ``(points1, points2, method, ransacReprojThreshold, confidence, maxIters, mask)``,
+    the same without maxIters, and ``(points1, points2, params, mask)``. Arguments are those of
+    `findEssentialMat` without cameras; the threshold is 3 px by default. cv2.FM_7POINT and
+    cv2.FM_8POINT are OpenCV's fits to all points. Returns ``(F, mask)`` with ``F[2, 2] = 1``; F is
+    None where there is none, and both are for fewer than seven rows.
     """
     points, args, kwargs = (given.points1, given.points2), given.args, given.kwargs
     rows = rows_of(given, _POINTS)
     fourth = args[3] if len(args) > 3 else None
     with_limit = "maxIters" in kwargs or isinstance(fourth, int | np.integer)
     names = _FUNDAMENTAL if with_limit else _FUNDAMENTAL.replace(" maxIters", "")
-    settings = bound(names, args, kwargs)
+    settings = bound("params mask" if _has_params(args, kwargs) else names, args, kwargs)
     if settings.get("method") in _FITS:
         _check_no_candidates(rows, given.edges, settings["method"])
         package = require("cv2", "a fit to all points", "images")
@@ -141,21 +201,26 @@ def findFundamentalMat(given: Any) -> tuple[FloatArray | None, Mask | None]:  # 
     return np.array(found / last), mask
 
 
-@switch(
-    "objectPoints imagePoints cameraMatrix distCoeffs rvec=None tvec=None useExtrinsicGuess=False "
-    "iterationsCount=None reprojectionError=8.0 confidence=0.99 inliers=None flags=None"
-)
+@switch("objectPoints imagePoints cameraMatrix distCoeffs *args")
 def solvePnPRansac(given: Any) -> tuple[Any, ...]:  # noqa: N802
-    """Estimate the pose of a camera as ``cv2.solvePnPRansac`` does.
+    """Estimate the pose of a camera as both forms of ``cv2.solvePnPRansac`` do.
+
+    The forms are ``(objectPoints, imagePoints, cameraMatrix, distCoeffs, rvec, tvec,
+    useExtrinsicGuess, iterationsCount, reprojectionError, confidence, inliers, flags)`` and
+    ``(objectPoints, imagePoints, cameraMatrix, distCoeffs, rvec, tvec, inliers, params)``.
 
     Points of the world and pixels are given row by row; a pair of `edges` is (object point, image
     point). iterationsCount is the limit of the iterations (10,000 by default), reprojectionError
     the threshold in pixels (8 by default), confidence is 0.99 by default. A guess and the solver
     (`flags`) are not used.
 
-    Returns whether there is a pose, rvec and tvec (3, 1) from the world to the camera, zero where
-    there is none, and the numbers (M, 1), int32, of the rows that agree, or None.
+    Returns whether there is a pose, in the form with `params` the camera matrix as given, rvec and
+    tvec (3, 1) from the world to the camera, zero where there is none, and the numbers (M, 1),
+    int32, of the rows that agree, or None.
     """
+    usac = _has_params(given.args, given.kwargs)
+    settings = bound("rvec tvec inliers params" if usac else _PNP, given.args, given.kwargs)
+    options = _options({"reprojectionError": 8.0, "confidence": 0.99, **settings})
     flipped = None
     if given.edges is not None:
         want = "an (E, 2) array of indices or None"
@@ -163,16 +228,24 @@ def solvePnPRansac(given: Any) -> tuple[Any, ...]:  # noqa: N802
     points, names = (given.imagePoints, given.objectPoints), ("imagePoints", "objectPoints")
     rows = correspondences(*points, flipped, given.rank, names, (2, 3))
     camera = _camera(given.cameraMatrix, given.distCoeffs, "cameraMatrix")
-    solved = rows.solve(estimate_absolute_pose, camera, options=_options(vars(given)))
+    solved = rows.solve(estimate_absolute_pose, camera, options=options)
     pose = solved.estimate.pose
     turn = np.zeros(3) if pose is None else rotation_vector(pose.R)
     move = np.zeros(3) if pose is None else np.array(pose.t)
     inliers = None if pose is None else np.flatnonzero(solved.mask).astype(np.int32)[:, None]
-    return pose is not None, turn[:, None], move[:, None], inliers
+    matrix = (np.array(given.cameraMatrix, dtype=np.float64),) if usac else ()
+    return pose is not None, *matrix, turn[:, None], move[:, None], inliers
+
+
+def _has_params(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a function is called in its form with a cv2.UsacParams."""
+    return "params" in kwargs or any(hasattr(value, "randomGeneratorState") for value in args)
 
 
 def _form(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Tell which form of findEssentialMat is called; `args` follow the points."""
+    if _has_params(args, kwargs):
+        return "params"
     matrices = [np.shape(value) == (3, 3) for value in args]
     if "cameraMatrix1" in kwargs or "cameraMatrix2" in kwargs or sum(matrices) > 1:
         return "cameraMatrix1"
@@ -180,9 +253,18 @@ def _form(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
 
 
 def _options(given: Mapping[str, Any]) -> Options:
-    method = given.get("method")
-    if method is not None and not isinstance(method, int | np.integer):
-        raise refusal("method", "one of OpenCV's flags", method)
+    params = given.get("params")
+    params = given.get("method") if params is None else params
+    if params is not None and not isinstance(params, int | np.integer):
+        if not hasattr(params, "randomGeneratorState"):
+            raise refusal("method", "one of OpenCV's flags or a cv2.UsacParams", params)
+        return make_options(
+            {"threshold_px": "params.threshold", "max_iterations": "params.maxIterations"},
+            threshold_px=params.threshold,
+            confidence=params.confidence,
+            max_iterations=params.maxIterations,
+            seed=max(0, int(params.randomGeneratorState)),
+        )
     names = {
         "threshold_px": ("threshold", "ransacReprojThreshold", "reprojectionError"),
         "confidence": ("prob", "confidence"),
@@ -191,7 +273,7 @@ def _options(given: Mapping[str, Any]) -> Options:
     own = {field: next((n for n in some if n in given), some[0]) for field, some in names.items()}
     values = {field: given[name] for field, name in own.items() if given.get(name) is not None}
     values = {"threshold_px": 1.0, "max_iterations": _MOST_ITERATIONS, **values}
-    if method == _LMEDS:
+    if given.get("method") == _LMEDS:
         values["threshold_px"] = AUTO
     return make_options(own, **values)
 
@@ -202,7 +284,8 @@ def _two_cameras(given: Mapping[str, Any]) -> tuple[Camera, Camera]:
     for k in (1, 2):
         if (name := f"cameraMatrix{k}") not in given:
             raise ValueError(f"{name} must be given, got {', '.join(given)}")
-        cameras.append(_camera(given[name], given.get(f"distCoeffs{k}"), name))
+        lens = given.get(f"distCoeffs{k}", given.get(f"dist_coeff{k}"))
+        cameras.append(_camera(given[name], lens, name))
     return cameras[0], cameras[1]
 
 

@@ -6,13 +6,16 @@ PoseLib 3.0 is taken as well. What differs is listed in docs/guides/switch.md.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import sys
+import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manymatch._validate import FloatArray, float_array, require
+from manymatch._validate import FloatArray, float_array
 from manymatch.compat.correspondences import (
     Info,
     Solved,
@@ -21,6 +24,7 @@ from manymatch.compat.correspondences import (
     installed,
     make_options,
     original,
+    rotation_vector,
     rows_of,
     switch,
     unknown_focal,
@@ -52,6 +56,30 @@ _NESTED = ("ransac", "bundle", "max_error", "max_errors", "estimate_focal_length
 
 def __getattr__(name: str) -> Any:
     return original("poselib", "baselines", name)
+
+
+@dataclasses.dataclass
+class _CameraPose:
+    """A pose with the attributes of poselib.CameraPose, where PoseLib is not installed."""
+
+    R: FloatArray
+    t: FloatArray
+
+    @property
+    def q(self) -> FloatArray:
+        """Unit quaternion (w, x, y, z)."""
+        half = 0.5 * rotation_vector(self.R)
+        angle = float(np.linalg.norm(half))
+        return np.array([math.cos(angle), *(np.sinc(angle / math.pi) * half)])
+
+    @property
+    def Rt(self) -> FloatArray:  # noqa: N802
+        """Rotation and translation (3, 4)."""
+        return np.column_stack([self.R, self.t])
+
+    def center(self) -> FloatArray:
+        """Return the camera centre (3,)."""
+        return np.asarray(-self.R.T @ self.t)
 
 
 @switch(
@@ -101,7 +129,7 @@ def estimate_shared_focal_relative_pose(given: Any) -> tuple[Any, Info]:
     estimate = solved.estimate
     found = [_camera(seen or camera) for seen in (estimate.camera0, estimate.camera1)]
     pose = _camera_pose(estimate.pose)
-    return _new("ImagePair", pose=pose, camera1=found[0], camera2=found[1]), _info(solved)
+    return _image("ImagePair", pose=pose, camera1=found[0], camera2=found[1]), _info(solved)
 
 
 @switch("points2D_1 points2D_2 ransac_opt=None bundle_opt=None initial_H=None * opt=None")
@@ -152,7 +180,7 @@ def estimate_absolute_pose(given: Any) -> tuple[Any, Info]:
     pose, info = _camera_pose(solved.estimate.pose), _info(solved)
     if nested is None:
         return pose, info
-    return _new("Image", pose=pose, camera=_camera(solved.estimate.camera0 or seen)), info
+    return _image("Image", pose=pose, camera=_camera(solved.estimate.camera0 or seen)), info
 
 
 def _options(
@@ -202,27 +230,31 @@ def _info(solved: Solved) -> Info:
 
 
 def _camera_pose(found: Any) -> Any:
-    """Return a poselib.CameraPose, the identity without a pose."""
-    if found is None:
-        return _new("CameraPose")
-    return _new("CameraPose", R=np.array(found.R), t=np.array(found.t))
+    R, t = (np.eye(3), np.zeros(3)) if found is None else (np.array(found.R), np.array(found.t))
+    package = installed("poselib")
+    if package is None:
+        return _CameraPose(R, t)
+    pose = package.CameraPose()
+    pose.R, pose.t = R, t
+    return pose
 
 
 def _camera(camera: _Camera) -> Any:
+    """Return a camera as PoseLib has it, ours if it is not installed."""
+    package = installed("poselib")
+    if package is None:
+        return camera
     size = (camera.width or -1, camera.height or -1)
-    return _poselib().Camera(camera.model, list(camera.params), *size)
+    return package.Camera(camera.model, list(camera.params), *size)
 
 
-def _new(kind: str, **fields: Any) -> Any:
-    """Make an object of PoseLib."""
-    made = getattr(_poselib(), kind)()
+def _image(kind: str, **fields: Any) -> Any:
+    """Return an Image or ImagePair of PoseLib, or an object with the same attributes."""
+    package = installed("poselib")
+    image = types.SimpleNamespace() if package is None else getattr(package, kind)()
     for name, value in fields.items():
-        setattr(made, name, value)
-    return made
-
-
-def _poselib() -> Any:
-    return require("poselib", "a pose in PoseLib's form", "baselines")
+        setattr(image, name, value)
+    return image
 
 
 def _unit(matrix: FloatArray | None) -> FloatArray:
