@@ -103,15 +103,20 @@ def test_number_of_workers_does_not_change_the_bytes(done, pairs, tmp_path):
     assert_same(tmp_path, done[0])
 
 
-def test_limit_takes_the_first_pairs(done, pairs, tmp_path):
+def test_limits_one_after_another_give_the_same_table(done, pairs, tmp_path):
     seen = []
-    summary = run_batch(pairs, None, tmp_path, CONFIG, workers=2, limit=7, progress=seen.append)
-    assert summary.finished == summary.total == summary.computed == 7
-    assert rows(tmp_path) == rows(done[0])[:7]
-    assert seen[0].seconds_left is None
-    assert all(step.seconds_left >= 0 for step in seen[1:])
-    with pytest.raises(ValueError, match="the folder holds results of other settings"):
-        run_batch(pairs, None, tmp_path, CONFIG)
+    for limit in (1, 4, 11, None, None):
+        summary = run_batch(
+            pairs, None, tmp_path, CONFIG, workers=2, limit=limit, progress=seen.append
+        )
+        assert summary.finished == summary.total == (limit or len(pairs))
+    assert summary.computed == 0
+    assert rows(tmp_path) == rows(done[0])
+    assert json.loads((tmp_path / "run.json").read_text())["ends"] == [1, 4, 11, len(pairs)]
+    assert [p.finished for p in seen if p.seconds_left is None] == [0, 1, 4, 11, len(pairs)]
+    assert all(p.seconds_left >= 0 for p in seen if p.seconds_left is not None)
+    # A limit within what is done needs no more work.
+    assert run_batch(pairs, None, tmp_path, CONFIG, limit=7).finished == 7
 
 
 def test_pair_that_cannot_be_tried_is_a_row(tmp_path):

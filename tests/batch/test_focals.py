@@ -252,8 +252,12 @@ def test_a_shared_batch_is_the_same_however_it_is_run(listed, tmp_path):
         listed, None, whole, CONFIG, workers=1, camera_per="folder", formats=["npz"]
     )
     assert summary.computed == len(listed)
+    run_batch(listed, None, parts, CONFIG, workers=2, camera_per="folder", limit=2, formats=["npz"])
+    few = focals(parts)
     run_batch(listed, None, parts, CONFIG, workers=3, camera_per="folder", formats=["npz"])
     assert rows(parts) == rows(whole)
+    # More pairs say something else, and the first ones were done again.
+    assert focals(parts)[:2] != few
     again = run_batch(listed, None, whole, CONFIG, camera_per="folder", formats=["npz"])
     assert again.computed == 0
     with pytest.raises(ValueError, match='camera_per was "folder" and is "all" now'):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from manymatch.batch.batch import block_size, local_order, shard_of
-from manymatch.batch.parts import cut
+from manymatch.batch.batch import cutting, local_order, pair_blocks, shard_of
+from manymatch.batch.parts import read_run
 from manymatch.io.pairs import Pair, exhaustive_pairs
 
 
@@ -39,8 +39,8 @@ def test_order_keeps_images_together(tmp_path, kind, most, images):
     order = local_order(pairs)
     assert sorted(order) == list(range(len(pairs)))
     assert loads(pairs, order) <= most < loads(pairs, range(len(pairs))) / 5
-    blocks = cut(order, 32)
-    needed = [len({p for i in one for p in (pairs[i].path0, pairs[i].path1)}) for one in blocks]
+    cut = pair_blocks(pairs, [len(pairs)], 32)
+    needed = [len({p for i in one for p in (pairs[i].path0, pairs[i].path1)}) for one in cut]
     # Shuffled pairs, cut as they are listed, need nearly two images each.
     assert np.mean(needed) <= images
 
@@ -62,6 +62,22 @@ def test_malformed_shard_is_refused(text):
     ("pairs", "network", "size"),
     [(1, False, 1), (45, False, 1), (640, False, 10), (10**6, False, 32), (10**6, True, 8)],
 )
-def test_blocks_are_small_and_smaller_where_there_are_few_pairs(pairs, network, size):
-    assert block_size(pairs, None, network=network) == size
-    assert block_size(pairs, 7, network=network) == 7
+def test_blocks_are_small_and_smaller_where_there_are_few_pairs(tmp_path, pairs, network, size):
+    found, ends = cutting(tmp_path, range(pairs), pairs, None, network=network)
+    assert (found, ends) == (size, [pairs])
+    assert cutting(tmp_path, range(pairs), pairs, 7, network=network)[0] == 7
+
+
+def test_limit_begins_a_stage_of_its_own(tmp_path):
+    """Its blocks have exactly the first pairs, and stay as they are when more is asked for."""
+    pairs = listed_pairs(tmp_path, "sequence")[:100]
+    assert read_run(tmp_path) is None
+    _, ends = cutting(tmp_path, pairs, 30, None, network=False)
+    blocks = pair_blocks(pairs, ends, 8)
+    assert sorted(np.concatenate(blocks)) == list(range(30))
+    (tmp_path / "run.json").write_text('{"format": 7, "block": 8, "ends": [30]}')
+    assert cutting(tmp_path, pairs, 20, None, network=False) == (8, [30])
+    assert cutting(tmp_path, pairs, 100, None, network=False) == (8, [30, 100])
+    more = pair_blocks(pairs, [30, 100], 8)
+    assert [one.tolist() for one in more[: len(blocks)]] == [one.tolist() for one in blocks]
+    assert sorted(np.concatenate(more)) == list(range(100))

@@ -134,9 +134,11 @@ def test_all_formats_hold_the_matches_of_every_pair(done, pairs, tmp_path):
 def test_files_are_made_anew_with_every_pair_once(pairs, tmp_path):
     """Files that are there, whole or not, are replaced by files of all parts."""
     how = {"formats": ["h5", "colmap"]}
-    run_batch(pairs, None, tmp_path, CONFIG, limit=5, **how)
+    run_batch(pairs, None, tmp_path, CONFIG, limit=2, **how)
+    assert len(colmap_pairs(tmp_path / "colmap" / "matches.txt")) == 2
     for name in ("matches.h5", "features.h5", "colmap/matches.txt"):
         (tmp_path / name).write_bytes(b"half")
+    run_batch(pairs, None, tmp_path, CONFIG, limit=5, **how)
     again = run_batch(pairs, None, tmp_path, CONFIG, limit=5, **how)
     assert again.computed == 0
     text = colmap_pairs(tmp_path / "colmap" / "matches.txt")

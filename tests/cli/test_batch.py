@@ -38,9 +38,9 @@ def test_over_a_folder(images, tmp_path):
     assert "5 of 5 pairs: " in result.stderr
     run_batch(exhaustive_pairs(images), None, tmp_path / "library", CONFIG, limit=5)
     assert rows(tmp_path) == rows(tmp_path / "library")
-    again = run("batch", images, "--out", tmp_path, *FLAGS, "--limit", 5, "--json")
+    again = run("batch", images, "--out", tmp_path, *FLAGS, "--limit", 6, "--json")
     record = json.loads(again.stdout)
-    assert (record["finished"], record["computed"], record["interrupted"]) == (5, 0, False)
+    assert (record["finished"], record["computed"], record["interrupted"]) == (6, 1, False)
     assert json.loads((tmp_path / "summary.json").read_text())["config"]["sources"]["classic"][
         "longest"
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 import time
@@ -28,7 +29,7 @@ from manymatch.batch.outputs import (
     write_outputs,
     write_tables,
 )
-from manymatch.batch.parts import cut, num_pairs, num_workers, open_run, run_blocks
+from manymatch.batch.parts import cut, num_pairs, num_workers, open_run, read_run, run_blocks
 from manymatch.batch.ray_engine import RayBlocks, ray_cluster
 from manymatch.batch.work import ERROR, VERDICTS, BlockWork, PairWork
 from manymatch.features.device import WITHOUT_NETWORK, choose_device, library_versions
@@ -151,7 +152,7 @@ def run_batch(
         pairs by verdict. Other formats can be asked for later. Where two images are paired twice,
         files of hloc and COLMAP have the first pair.
     limit : int, optional
-        Only the first pairs.
+        Only the first pairs; a later run without it continues with the others.
     shard : str, optional
         "3/16" does every sixteenth block, from the third on, for several machines. Shards are
         joined by copying their folders into one; the same call without `shard` then writes the
@@ -191,8 +192,8 @@ def run_batch(
     """
     start = time.monotonic()
     listed = as_pairs(pairs, images)
-    listed = listed[: num_pairs(len(listed), limit)]
     settings = MatcherConfig.of(config)
+    total = num_pairs(len(listed), limit)
     chosen = checked_formats(formats, listed, settings)
     choice(camera_per, "camera_per", CAMERA_PER)
     folder = output_folder(out, "out")
@@ -203,8 +204,8 @@ def run_batch(
         if cluster is not None:
             stack.callback(cluster.close)
             device = cluster.device(device) if settings.needs_torch else "cpu"
-        size = block_size(len(listed), block, network=settings.needs_torch)
-        blocks = cut(local_order(listed), size)
+        size, ends = cutting(folder, listed, total, block, network=settings.needs_torch)
+        blocks = pair_blocks(listed, ends, size)
         header = {
             **_header(settings, listed, device, cameras),
             "camera_per": camera_per,
@@ -214,34 +215,46 @@ def run_batch(
         keep, memory = bool(chosen), integer(memory_mb, "memory_mb", 0)
         one = 1 if threads > 1 or cluster is not None else None
         work = PairWork(settings, device, offline, cache, cameras, camera_per, keep, memory, one)
-        own = list(range(number, len(blocks), shards))
-        batch = _Batch(folder, listed, blocks, own, header, work, threads, cluster, progress)
+        wanted = [place for place, items in enumerate(blocks) if (items < total).any()]
+        own = [place for place in wanted if place % shards == number]
+        more = {"ends": ends, "provenance": provenance_of(settings)}
+        batch = _Batch(
+            folder, listed, total, blocks, wanted, own, header, more, work, threads, cluster
+        )
+        batch.progress = progress
         return batch.execute(chosen, start, retry_errors=retry_errors)
 
 
 @dataclasses.dataclass
 class _Batch:
-    """One call of `run_batch`, with everything checked; the blocks `own` are of this shard."""
+    """One call of `run_batch`, with everything checked.
+
+    The blocks `wanted` have pairs below `total`, those of `own` belong to this shard as well.
+    """
 
     folder: Path
     pairs: Sequence[Pair]
+    total: int
     blocks: list[IndexArray]
+    wanted: list[int]
     own: list[int]
     header: dict[str, Any]
+    more: dict[str, Any]
     work: PairWork
     workers: int
     cluster: RayCluster | None
-    progress: Callable[[RunProgress], object] | None
+    progress: Callable[[RunProgress], object] | None = None
     computed: int = 0
-    retry_errors: bool = False
+    #: Whether pairs that could not be matched are tried again.
+    retry: bool = False
 
     def execute(self, formats: Sequence[str], start: float, *, retry_errors: bool) -> BatchSummary:
         """Do the missing blocks, of the second pass as well, then write tables and files."""
-        first, sample, self.retry_errors = self._open("parts"), self._sample(), retry_errors
+        first, sample, self.retry = self._open("parts"), self._sample(), retry_errors
         remarks = list[str]()
         run, outcome = first, self._do(BlockWork(first, self.work, self.pairs), sample)
         if self.header["camera_per"] != "pair" and not outcome.interrupted:
-            if first.missing(None if sample == self.own else sample):
+            if first.missing(self.wanted if sample == self.own else sample):
                 remarks.append(
                     "All pairs decide about focal lengths that pairs share: when the parts of all "
                     "shards are in one folder, the same command matches the pairs again."
@@ -250,11 +263,10 @@ class _Batch:
                 run, outcome = self._second_pass(first, sample)
         files, found = self._write_tables(run, remarks)
         if formats and not outcome.interrupted:
-            if not run.missing():
-                provenance = provenance_of(self.work.config)
-                store = MatchStore(run, provenance, self.header["camera_per"])
+            if not run.missing(self.wanted):
+                store = MatchStore(run, self.more["provenance"], self.header["camera_per"])
                 files += write_outputs(store, run, self.pairs, formats)
-            elif len(self.own) < len(self.blocks):
+            elif len(self.own) < len(self.wanted):
                 remarks.append(
                     "Files of the matches are written when the parts of all shards are in one "
                     "folder, by the same command without --shard."
@@ -274,21 +286,21 @@ class _Batch:
 
     def _open(self, name: str) -> Run:
         kept = columns(matches=self.header["matches"])
-        more = {"parts": name, "provenance": provenance_of(self.work.config)}
+        more = {"parts": name, **self.more}
         return open_run(self.folder, self.header, self.blocks, kept, name, more)
 
     def _sample(self) -> list[int]:
         """Choose the blocks of the first pass: those of this shard or, of many, enough of them."""
-        few = len(self.pairs) < 2 * _SAMPLE or len(self.own) < len(self.blocks)
+        few = self.total < 2 * _SAMPLE or len(self.own) < len(self.wanted)
         if few or self.header["camera_per"] not in ("folder", "all"):
             return self.own
-        return self.own[:: len(self.pairs) // _SAMPLE]
+        return self.own[:: self.total // _SAMPLE]
 
     def _do(self, do_block: BlockWork, chosen: Sequence[int], label: str = "") -> Outcome:
         """Do those of the chosen blocks that are missing, and those to be tried again."""
         run = do_block.run
         there = sorted(set(chosen).intersection(run.finished()))
-        tables = run.tables(("verdict",), there if self.retry_errors else [])
+        tables = run.tables(("verdict",), there if self.retry else [])
         again = [block for block, table in tables if ERROR in table["verdict"].to_pylist()]
         blocks = run.sizes(sorted({*run.missing(chosen), *again}))
         do: Callable[[int], Mapping[str, int]] = do_block
@@ -312,9 +324,9 @@ class _Batch:
         is completed.
         """
         whole = sample == self.own
-        tables = first.tables(("index", *FOCAL_COLUMNS), None if whole else sample)
+        tables = first.tables(("index", *FOCAL_COLUMNS), self.wanted if whole else sample)
         said = {row["index"]: row for _, table in tables for row in table.to_pylist()}
-        found = FirstPass.of(said).focals
+        found = FirstPass.of({i: row for i, row in said.items() if i < self.total}).focals
         enough = whole or all(
             group in found and found[group].sd_px <= _SAMPLE_SIGMA * found[group].focal_px
             for group in groups_of(said.values())
@@ -332,10 +344,11 @@ class _Batch:
         return self._second_pass(first, self.own)
 
     def _write_tables(self, run: Run, remarks: list[str]) -> tuple[list[Path], dict[str, Any]]:
-        """Write the tables of all rows, and count those of this shard."""
+        """Write the tables of all rows, and count those of this shard's wanted pairs."""
         wanted = np.zeros(len(self.pairs), dtype=bool)
         for block in self.own:
             wanted[self.blocks[block]] = True
+        wanted[self.total :] = False
         names = columns()
         verdicts, counts = Counter[str](dict.fromkeys(VERDICTS, 0)), Counter[str]()
         sentences, unreadable = list[str](), set[str]()
@@ -410,11 +423,28 @@ def shard_of(text: object) -> tuple[int, int]:
     return number - 1, shards
 
 
-def block_size(pairs: int, block: int | None, *, network: bool) -> int:
-    """Return how many pairs a block has, by default so many that all workers are busy."""
+def cutting(
+    folder: Path, pairs: Sequence[Pair], total: int, block: int | None, *, network: bool
+) -> tuple[int, list[int]]:
+    """Return the size of blocks, and where the stages of a batch end that were begun.
+
+    A run with a limit is a stage of its own, so that it does exactly the first pairs.
+    """
+    known = read_run(folder) or {}
+    most = _BLOCK_OF_NETWORKS if network else _BLOCK
+    size = max(1, min(most, len(pairs) // _BLOCKS))
     if block is not None:
-        return integer(block, "block", 1)
-    return max(1, min(_BLOCK_OF_NETWORKS if network else _BLOCK, pairs // _BLOCKS))
+        size = integer(block, "block", 1)
+    elif isinstance(known.get("block"), int):
+        size = known["block"]
+    ends = [end for end in known.get("ends", ()) if 0 < end <= len(pairs)]
+    return size, ends if ends and ends[-1] >= total else [*ends, total]
+
+
+def pair_blocks(pairs: Sequence[Pair], ends: Sequence[int], size: int) -> list[IndexArray]:
+    """Cut each stage of a batch into blocks."""
+    stages = itertools.pairwise([0, *ends])
+    return [one for a, b in stages for one in cut(a + local_order(pairs[a:b]), size)]
 
 
 def local_order(pairs: Sequence[Pair]) -> IndexArray:
