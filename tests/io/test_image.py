@@ -314,6 +314,12 @@ def test_errors_of_our_own_are_not_taken_for_damage(tmp_path, monkeypatch, funct
 TENSOR = np.random.default_rng(3).integers(0, 256, (20, 30, 3), dtype=np.uint8)
 
 
+def test_images_are_read_while_another_thread_imports_torch(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))  # no Tensor in it yet
+    Image.fromarray(RGB).save(tmp_path / "a.png")
+    assert np.array_equal(load_image(tmp_path / "a.png"), RGB)
+
+
 def test_tensors_are_images():
     torch = pytest.importorskip("torch")
     last = torch.from_numpy(TENSOR)

@@ -101,3 +101,16 @@ def epipolar_distance(F, data):
 
 
 AFFINE = np.array([[1.1, 0.2, 12.0], [-0.1, 0.9, -7.0]])
+
+
+def affine_points():
+    """Points and their images under an affine map, with noise; every fourth one is wrong."""
+    rng = np.random.default_rng(4)
+    points = rng.uniform(0, 500, (80, 2))
+    mapped = points @ AFFINE[:, :2].T + AFFINE[:, 2] + rng.normal(0, 0.3, (80, 2))
+    mapped[::4] = rng.uniform(0, 500, (20, 2))
+    return points, mapped
+
+
+def affine_error_px(A):
+    return np.abs((np.asarray(A) - AFFINE) @ [250, 250, 1]).max()

@@ -151,8 +151,7 @@ def load_image(source: PathLike | NDArray[Any] | Any, name: str = "image") -> ND
     twice.
     """
     most = files.limit("pixels")
-    pillow, torch = sys.modules.get("PIL.Image"), sys.modules.get("torch")
-    if torch is not None and isinstance(source, torch.Tensor):
+    if _is_a(source, "torch", "Tensor"):
         source = _tensor_array(source, name)
     if isinstance(source, np.ndarray):
         pixels = _array_pixels(source, name, most)
@@ -164,7 +163,7 @@ def load_image(source: PathLike | NDArray[Any] | Any, name: str = "image") -> ND
             require_pillow().MAX_IMAGE_PIXELS = most
         want, given = "an image file", repr(str(files.as_path(source)))
         opened = open_image(source, name)
-    elif pillow is not None and isinstance(source, pillow.Image):
+    elif _is_a(source, "PIL.Image", "Image"):
         want, given = "a readable image", describe(source)
         opened = _decoding(name, want, given, source)
     else:
@@ -189,14 +188,21 @@ def orientation(image: Any) -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
+def _is_a(source: Any, module: str, name: str) -> bool:
+    """Say whether an object is of a class whose module need not be here.
+
+    Another thread may be importing the module now; then the class is not there yet, nor an object.
+    """
+    return isinstance(source, getattr(sys.modules.get(module), name, ()))
+
+
 def stored_orientation(source: object) -> int:
     """EXIF orientation by which `load_image` turns an image; 1 for arrays and unreadable files.
 
     Pixels (x, y) of what `load_image` returns are those of the file as it is stored after
     `orientation_axes`; COLMAP and hloc read images as they are stored.
     """
-    pillow = sys.modules.get("PIL.Image")
-    if pillow is not None and isinstance(source, pillow.Image):
+    if _is_a(source, "PIL.Image", "Image"):
         return orientation(source)
     if not isinstance(source, str | os.PathLike):
         return 1

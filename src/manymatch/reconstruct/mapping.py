@@ -44,6 +44,9 @@ _TIE = 0.02
 # Of more images than this, the global mapper runs first, which is several times faster. Its models
 # are taken if at least this share of the kept pairs agrees with them.
 _MANY, _ENOUGH = 150, 0.9
+# Of more images than this, the global mapper keeps the tracks that it begins with: COLMAP merges
+# long ones again and again, which took longer than all of the mapping of 1,000 images.
+_RETRIANGULATED = 200
 # An image needs this number of points to be placed.
 _FEWEST_POINTS = 15
 #: Images of the smallest model.
@@ -207,6 +210,7 @@ def map_pairs(
         "database": os.fspath(database),
         "refine_cameras": refine_cameras,
         "seed": seed % MOST_SEEDS,
+        "retriangulate": len(graph.photos) <= _RETRIANGULATED,
     }
     together = [list(mappers)]
     if len(mappers) > 1 and len(graph.photos) > _MANY:
@@ -363,6 +367,7 @@ def _global(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
     mapper.bundle_adjustment.refine_focal_length = job["refine_cameras"]
     mapper.bundle_adjustment.refine_extra_params = job["refine_cameras"]
     mapper.retriangulation.ignore_two_view_tracks = False
+    mapper.skip_retriangulation = not job["retriangulate"]
     return dict(colmap.global_mapping(job["database"], ".", job["out"], options))
 
 
