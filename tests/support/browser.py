@@ -156,7 +156,10 @@ class Browser:
         self.page("Target.setAutoAttach", autoAttach=True, **how)
         self.evaluate("1")
         attached = [e["params"] for e in self.events if e["method"] == "Target.attachedToTarget"]
+        gone = [e["params"] for e in self.events if e["method"] == "Target.detachedFromTarget"]
+        left = {params["sessionId"] for params in gone}  # frames that the page has replaced
         sessions = [p["sessionId"] for p in attached if p["targetInfo"]["type"] == "iframe"]
+        sessions = [session for session in sessions if session not in left]
         for session in sessions:
             for domain in ("Runtime", "Log"):
                 self.call(f"{domain}.enable", session=session)
