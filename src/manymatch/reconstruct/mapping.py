@@ -44,9 +44,9 @@ _TIE = 0.02
 # Of more images than this, the global mapper runs first, which is several times faster. Its models
 # are taken if at least this share of the kept pairs agrees with them.
 _MANY, _ENOUGH = 150, 0.9
-# Of more images than this, the global mapper keeps the tracks that it begins with: COLMAP merges
-# long ones again and again, which took longer than all of the mapping of 1,000 images.
-_RETRIANGULATED = 200
+# Points of more images than this are triangulated once and not merged: with 1,000 images, COLMAP
+# merges long tracks for longer than all of the mapping takes.
+_MERGED, _NEVER_PX = 200, 0.01
 # An image needs this number of points to be placed.
 _FEWEST_POINTS = 15
 #: Images of the smallest model.
@@ -210,7 +210,7 @@ def map_pairs(
         "database": os.fspath(database),
         "refine_cameras": refine_cameras,
         "seed": seed % MOST_SEEDS,
-        "retriangulate": len(graph.photos) <= _RETRIANGULATED,
+        "many": len(graph.photos) > _MERGED,
     }
     together = [list(mappers)]
     if len(mappers) > 1 and len(graph.photos) > _MANY:
@@ -367,8 +367,11 @@ def _global(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
     mapper.bundle_adjustment.refine_focal_length = job["refine_cameras"]
     mapper.bundle_adjustment.refine_extra_params = job["refine_cameras"]
     mapper.retriangulation.ignore_two_view_tracks = False
-    mapper.skip_retriangulation = not job["retriangulate"]
-    return dict(colmap.global_mapping(job["database"], ".", job["out"], options))
+    mapper.skip_retriangulation = job["many"]
+    found = dict(colmap.global_mapping(job["database"], ".", job["out"], options))
+    if job["many"]:
+        return {place: _triangulated(colmap, job, model) for place, model in found.items()}
+    return found
 
 
 def _triangulate(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
@@ -398,13 +401,18 @@ def _settle(colmap: Any, job: Mapping[str, Any]) -> dict[int, Any]:
 
 def _triangulated(colmap: Any, job: Mapping[str, Any], model: Any) -> Any:
     """Triangulate the matches of a database by the poses of a model."""
+    options = _options(colmap, job)
+    if model.num_reg_images() > _MERGED:
+        options.triangulation.merge_max_reproj_error = _NEVER_PX
+        options.triangulation.complete_max_transitivity = 1
+        options.triangulation.ignore_two_view_tracks = True
     return colmap.triangulate_points(
         _with_poses(colmap, job["database"], model),
         job["database"],
         ".",
         job["out"],
         clear_points=True,
-        options=_options(colmap, job),
+        options=options,
     )
 
 
