@@ -231,6 +231,30 @@ def test_many_images_need_the_incremental_mapper_only_if_pairs_disagree(
     assert errors(scene, model).max() < 0.3
 
 
+def test_points_of_many_images_are_triangulated_once_and_not_merged(
+    scene, mapped, tmp_path, monkeypatch
+):
+    colmap = pytest.importorskip("pycolmap")
+    original, limits = colmap.triangulate_points, []
+
+    def triangulate(*given, options, **named):
+        limits.append(options.triangulation.merge_max_reproj_error)
+        return original(*given, options=options, **named)
+
+    monkeypatch.setattr(colmap, "triangulate_points", triangulate)
+    monkeypatch.setattr(mapping, "_MERGED", 7)
+    database = str(mapped[0].folder.parents[1] / "database.db")
+    job = {"database": database, "refine_cameras": False, "seed": 0, "out": str(tmp_path)}
+    mapping._global(colmap, {**job, "many": False})
+    assert not limits
+    found = mapping._global(colmap, {**job, "many": True})[0]
+    assert limits == [mapping._NEVER_PX]
+    found.write(str(tmp_path))
+    model = Model.read(tmp_path, "global")
+    assert errors(scene, model).max() < 0.5
+    assert model.points > 200
+
+
 def test_many_images_survive_a_global_mapper_that_fails(scene, tmp_path, monkeypatch):
     original = mapping._started
     monkeypatch.setattr(mapping, "_MANY", 7)
