@@ -49,7 +49,7 @@ T = TypeVar("T")
 # A pose is right if rotation and direction of translation are off by less than this.
 ERROR_LIMIT_DEG = 5.0
 # Another pose makes the chosen one wrong if they differ by this much: the true one can lie between
-# two that are closer. Of poses with such a neighbour as many are right as of those without.
+# two that are closer. Poses with such a neighbour are right as often as those without.
 RIVAL_APART_DEG = 8.0
 # Most iterations and most refined seeds of the second search, which also has at most half of the
 # iterations of the estimate. A longer one tells less: it ends in the same wrong optimum.
