@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.polynomial import Polynomial
 from numpy.typing import ArrayLike
 
 from manymatch._validate import BoolArray, FloatArray
@@ -108,6 +109,14 @@ class _OpenCvLens(_Lens):
         """Return the first radius at which the distortion is infinite."""
         return math.sqrt(min(_positive_roots(_fraction(k)[1]), default=math.inf))
 
+    def _falling(self, k: Sequence[float]) -> FloatArray:
+        """Return a radius of every range in which a larger radius has a smaller distorted one."""
+        N, D = (Polynomial(c) for c in _fraction(k))
+        slope = N * D + Polynomial([0.0, 2.0]) * (N.deriv() * D - N * D.deriv())
+        s = np.sort(_positive_roots(slope.coef))
+        first, last = s[::2], np.append(s[1::2], 3.0 * s[-1:] if len(s) % 2 else [])
+        return np.sqrt(0.5 * (first + last)[last > (1.0 + 1e-3) * first])
+
     def _solve(
         self, xd: FloatArray, start: FloatArray, k: Sequence[float]
     ) -> tuple[FloatArray, BoolArray]:
@@ -122,8 +131,12 @@ class _OpenCvLens(_Lens):
 
         The derivative is symmetric, and positive definite up to the fold.
         """
-        before = _norm(x) < self._pole(k)
-        for fraction in np.linspace(0.0, 1.0, _CONTINUATION_STEPS + 1)[1:]:
+        length = _norm(x)
+        before = length < self._pole(k)
+        fractions = list(np.linspace(0.0, 1.0, _CONTINUATION_STEPS + 1)[1:, None, None])
+        # At these radii the radial part falls; they may lie between the steps.
+        fractions += [np.minimum(1.0, _ratio(length * 0.0 + r, length)) for r in self._falling(k)]
+        for fraction in fractions:
             J = self.jacobian(fraction * x, k)
             before &= J[:, 0, 0] * J[:, 1, 1] > J[:, 0, 1] * J[:, 1, 0]
             before &= J[:, 0, 0] + J[:, 1, 1] > 0.0
