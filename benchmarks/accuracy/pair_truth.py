@@ -59,7 +59,7 @@ class Judged(NamedTuple):
     wrong: np.ndarray
     counts: np.ndarray
     trusted: np.ndarray
-    near: np.ndarray
+    order: pair_truth.Order | None
     seconds: float
 
 
@@ -141,8 +141,8 @@ def judge(name: str, base: str, graph: PairGraph, scene: Path) -> Judged:
         wrong = (error > WRONG_DEG) | (np.array(far) > 0.5)
         counts = wrong | (np.array(overlap) > OVERLAP)
     trusted = np.array([graph.pairs[place].trusted for place in evidence.place])
-    near = pair_truth.consecutive(graph, evidence)
-    return Judged(name, base, evidence, len(graph.photos), wrong, counts, trusted, near, seconds)
+    order = pair_truth.find_order(graph, evidence)
+    return Judged(name, base, evidence, len(graph.photos), wrong, counts, trusted, order, seconds)
 
 
 def read_all(batches: Path, scenes: dict[str, Path]) -> list[Judged]:
@@ -195,7 +195,7 @@ def worlds(
     for one in scenes:
         start = time.process_time()
         log_odds = pair_truth.weigh(one.evidence.cues, weights[one.base])
-        found[one.name] = pair_truth.find_world(one.evidence, log_odds, one.images, one.near)
+        found[one.name] = pair_truth.find_world(one.evidence, log_odds, one.images, one.order)
         seconds[one.name] = time.process_time() - start
     return found, seconds
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manymatch.geometry.camera import Camera
-from manymatch.geometry.pose import RelativePose
+from manymatch.geometry.pose import RelativePose, pose_error_deg
 from manymatch.io.matches import ImageRecord
 from manymatch.reconstruct import pair_evidence, pair_truth
 from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair
@@ -179,7 +179,7 @@ def test_lies_that_agree_with_each_other_do_not_fold_an_object(seed: int) -> Non
 def test_few_images_of_equal_sides_do_not_fold_an_object(
     monkeypatch: pytest.MonkeyPatch, count: int, equal: float
 ) -> None:
-    monkeypatch.setattr(pair_truth, "_ORDERED", 2.0)
+    monkeypatch.setattr(pair_truth, "find_order", lambda *_: None)
     graph, truth = Drum(count, equal=equal).graph()
     assert (~truth).sum() >= truth.sum()
     assert (verdicts(graph) == truth).all()
@@ -195,8 +195,53 @@ def test_photographs_in_their_order_do_not_fold_an_object(monkeypatch: pytest.Mo
     # Shuffled photographs follow each other by chance, which counts for nothing.
     order = np.random.default_rng(0).permutation(12)
     shuffled = renamed(graph, order, np.zeros(len(graph.pairs), bool))
-    assert not pair_truth.consecutive(shuffled, pair_evidence.gather_evidence(shuffled)).any()
+    assert order_of(shuffled) is None
     assert verdicts(shuffled)[~truth].mean() > 0.5
+
+
+def test_steady_motion_shows_the_order_where_neighbours_have_no_more_matches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pair_truth, "_LEVELS", pair_truth._LEVELS[:1])
+    monkeypatch.setattr(pair_truth, "_ORDERED", 2.0)
+    drum = Drum(12, equal=0.6)
+    graph, truth = drum.graph()
+    assert (verdicts(graph) == truth).all()
+    order = order_of(graph)
+    assert order is not None
+    assert len(order.first) == 0
+    # Three neighbours are not matched: the object is not folded there either.
+    gone = [(0, 1), (4, 5), (7, 8)]
+    kept = [k for k, p in enumerate(graph.pairs) if (p.first, p.second) not in gone]
+    graph, truth = PairGraph(graph.photos, tuple(graph.pairs[k] for k in kept)), truth[kept]
+    order = order_of(graph)
+    assert order is not None
+    assert order.first.tolist() == [0, 4, 7]
+    guess, steps = RelativePose(order.R, order.t), [drum.pose(k, k + 1) for k in range(11)]
+    assert max(pose_error_deg(guess, step.R, step.t) for step in steps) < 40.0
+    assert (verdicts(graph) == truth).all()
+    # Without these steps it is.
+    monkeypatch.setattr(pair_truth, "_STEADY", 100.0)
+    assert order_of(graph) is None
+    assert verdicts(graph)[~truth].mean() > 0.5
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32 - 1))
+def test_order_is_that_of_the_photographs_whichever_image_of_a_pair_is_first(seed: int) -> None:
+    graph, _ = Drum(12, equal=0.6).graph()
+    swap = np.random.default_rng(seed).random(len(graph.pairs)) < 0.5
+    one, two = order_of(graph), order_of(renamed(graph, np.arange(12), swap))
+    assert one is not None
+    assert two is not None
+    np.testing.assert_array_equal(one.near, two.near)
+    np.testing.assert_array_equal(one.first, two.first)
+    np.testing.assert_allclose(one.R, two.R, atol=1e-12)
+    np.testing.assert_allclose(one.t, two.t, atol=1e-12)
+
+
+def order_of(graph: PairGraph) -> pair_truth.Order | None:
+    return pair_truth.find_order(graph, pair_evidence.gather_evidence(graph))
 
 
 def test_clear_link_that_is_a_little_off_does_not_bend_the_world() -> None:

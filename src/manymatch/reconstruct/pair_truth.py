@@ -45,10 +45,12 @@ _LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 # taken apart have no new pairs. No single link of it may join two parts that at least `_SEVERAL`
 # links of the world before join elsewhere.
 _REFUSED, _BETTER, _SEVERAL = 0.25, 0.8, 2
-# The order of the photographs counts if pairs of neighbours have more matches than others in this
-# share of comparisons. In the world that is searched then, the log-odds of neighbours and of other
-# pairs are changed by these.
-_ORDERED, _NEXT, _OTHERS = 0.75, 8.0, -1.5
+# The order of the photographs counts if pairs of neighbours have more matches than others in the
+# first share of comparisons, or in the second one if the camera moves the same way from each to
+# the next: if n directions have a mean of length r, n r² is at least `_STEADY`. In the world that
+# is searched then, the log-odds of neighbours and of other pairs are changed by `_NEXT` and
+# `_OTHERS`, and those of a usual step are `_STEP`.
+_ORDERED, _ORDERED_IF_STEADY, _STEADY, _NEXT, _OTHERS, _STEP = 0.75, 0.5, 4.5, 8.0, -1.5, 6.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +70,19 @@ class PairTruth:
     probability: float
     true: bool
     reason: str
+
+
+class Order(NamedTuple):
+    """Photographs that were taken one after the other.
+
+    `near` (P,) are the links of neighbours. `first` (S,) are photographs without a trusted link to
+    the next one, whose pose is guessed: ``x_next = R x + t`` as the camera usually moves.
+    """
+
+    near: BoolArray
+    first: IndexArray
+    R: FloatArray
+    t: FloatArray
 
 
 class World(NamedTuple):
@@ -90,8 +105,8 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
     Where a place looks the same from several sides, most lies agree with each other; then what
     third images see decides which of the possible worlds is the true one. If photographs that
     follow each other in the graph, by name where it was read from files, have clearly more matches
-    than others, they were taken one after the other: then the world must not contradict their
-    pairs.
+    than others, or if the camera moves the same way from each to the next, they were taken one
+    after the other: then the world must not contradict their pairs.
 
     Parameters
     ----------
@@ -108,8 +123,8 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
     if not isinstance(graph, PairGraph):
         raise refusal("graph", "a PairGraph", graph)
     evidence = gather_evidence(graph)
-    log_odds, near = weigh(evidence.cues, BEFORE), consecutive(graph, evidence)
-    world = find_world(evidence, log_odds, len(graph.photos), near)
+    log_odds, order = weigh(evidence.cues, BEFORE), find_order(graph, evidence)
+    world = find_world(evidence, log_odds, len(graph.photos), order)
     probabilities = logistic(weigh_world(world, WITHIN)).tolist()
     links = {place: link for link, place in enumerate(evidence.place.tolist())}
     verdicts = []
@@ -125,13 +140,25 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
     return verdicts
 
 
-def consecutive(graph: PairGraph, evidence: Evidence) -> BoolArray:
-    """Links (P,) of photographs that follow each other; none if their order tells nothing."""
-    number = np.array([len(graph.pairs[place].matches) for place in evidence.place])
-    near = np.abs(evidence.i - evidence.j) == 1
+def find_order(graph: PairGraph, evidence: Evidence) -> Order | None:
+    """Find which photographs follow each other; None if their order tells nothing."""
+    e, number = evidence, np.array([len(graph.pairs[place].matches) for place in evidence.place])
+    near, back = np.abs(e.i - e.j) == 1, (e.j < e.i)[:, None]
     own, others = number[near], np.sort(number[~near])
     won = np.searchsorted(others, own, "left") + np.searchsorted(others, own, "right")
-    return np.asarray(near & (0.5 * won.sum() > _ORDERED * len(own) * len(others)))
+    share = 0.5 * won.sum() / max(len(own) * len(others), 1)
+    # Where the later camera is, seen from the earlier one, and how it is turned.
+    ahead = np.where(back, e.t, -(np.swapaxes(e.R, 1, 2) @ e.t[:, :, None])[:, :, 0])
+    turn = _turns(e.R)[0] * np.where(back, -1.0, 1.0)
+    trusted = near & (e.cues[:, 0] > 0.0)
+    way = ahead[trusted].sum(axis=0)
+    if share > _ORDERED_IF_STEADY and way @ way >= _STEADY * trusted.sum() > 0:
+        known = np.minimum(e.i, e.j)[trusted]
+        near &= ahead @ way > 0.0
+        R = _rotations(np.median(turn[trusted], axis=0)[None])[0]
+        first = np.setdiff1d(np.arange(len(graph.photos) - 1), known)
+        return Order(near, first, R, -R @ way / np.linalg.norm(way))
+    return Order(near, np.zeros(0, np.int64), np.eye(3), np.ones(3)) if share > _ORDERED else None
 
 
 def weigh(cues: FloatArray, weights: Sequence[float]) -> FloatArray:
@@ -171,15 +198,15 @@ def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
 
 
 def find_world(
-    evidence: Evidence, log_odds: FloatArray, number: int, near: BoolArray | None = None
+    evidence: Evidence, log_odds: FloatArray, number: int, order: Order | None = None
 ) -> World:
     """Find the poses of `number` images with which the most and the best links agree.
 
     `log_odds` (P,) are those of the links being true, before there is a world. Where sides of an
     object are equal, most links agree if the sides are put on top of each other. So stricter worlds
     are tried as well: one that the clearest links alone hold together is taken if the links that it
-    refuses look worse than those that it keeps. So is one that contradicts fewer of the links
-    `near` (P,) of photographs that follow each other.
+    refuses look worse than those that it keeps. So is one that contradicts fewer of the links and
+    usual steps between photographs that follow each other.
     """
     i, j = evidence.i, evidence.j
     # A pair that matching alone doubts may fit a world, but does not make it.
@@ -195,12 +222,13 @@ def find_world(
         across = {link: (part[i] != part[j]) & links for link, part in cuts.items()}
         return {link: cuts[link] for link in cuts if links[link] and across[link].sum() == 1}
 
-    turn, off, stretch, agree = _settle(search, log_odds, _LEVELS[0])
+    best = _settle(search, log_odds, _LEVELS[0])
     for level in _LEVELS[1:]:
-        clear = log_odds >= level
+        clear, agree = log_odds >= level, best.agree
         joined, weak = joins(agree), (agree & ~clear).sum()
         if weak >= _REFUSED * (agree & clear).sum() and joins(clear) >= joined:
-            *other, keep = _settle(search, log_odds, level)
+            other = _settle(search, log_odds, level)
+            keep = other.agree
             kept, refused = log_odds[agree & keep], np.sort(log_odds[agree & ~keep])
             better = np.searchsorted(refused, kept).sum() > _BETTER * len(kept) * len(refused)
             part = len(refused) >= _REFUSED * len(kept) and len(kept) > 0.5 * keep.sum()
@@ -210,32 +238,63 @@ def find_world(
                 for side in bridges(keep & clear).values()
             )
             if better and part and not hangs and joins(keep & clear) >= joined:
-                (turn, off, stretch), agree = other, keep
-    near = np.zeros(len(i), dtype=bool) if near is None else near
-    trusted = near & (evidence.cues[:, 0] > 0.0)
-    if (trusted & ~agree).any():
-        *other, keep = _settle(search, log_odds + np.where(near, _NEXT, _OTHERS), 0.0)
-        if (trusted & keep).sum() > (trusted & agree).sum():
-            (turn, off, stretch), agree = other, keep
+                best = other
+    if order is not None:
+        trusted = order.near & (evidence.cues[:, 0] > 0.0)
+
+        def contradicted(world: _Settled) -> int:
+            ends = world.R[order.first], np.swapaxes(world.R[order.first + 1], 1, 2)
+            steps = _turns(ends[1] @ order.R @ ends[0])[1] > 2 * _TURN
+            return int((trusted & ~world.agree).sum() + steps.sum())
+
+        if fewest := contradicted(best):
+            other = _settle_in_order(evidence, log_odds, number, order)
+            best = other if contradicted(other) < fewest else best
+    agree = best.agree
     triangles = np.array([len(k) for k in _triangles(i, j, agree)]).astype(np.int64)
     alone = triangles < 2
-    turn_deg, off_deg = np.degrees(turn), np.degrees(np.where(alone, 0.0, off))
+    turn_deg, off_deg = np.degrees(best.turn), np.degrees(np.where(alone, 0.0, best.off))
     cues = [np.log1p((turn_deg / 3.0) ** 2), np.log1p((off_deg / 5.0) ** 2), np.log1p(triangles)]
-    cues += [np.log1p((np.where(alone, 0.0, stretch) / 0.2) ** 2), alone, evidence.cues[:, 0]]
-    agree |= alone & (turn < 2 * _TURN)
+    cues += [np.log1p((np.where(alone, 0.0, best.stretch) / 0.2) ** 2), alone, evidence.cues[:, 0]]
+    agree |= alone & (best.turn < 2 * _TURN)
     bridge = np.zeros(len(i))
     bridge[list(bridges(agree))] = 1.0
     cues += [alone * np.clip(log_odds, -3.0, 3.0), bridge]
     return World(np.stack(cues, axis=1), turn_deg, off_deg, triangles)
 
 
-def _settle(
-    search: _Search, log_odds: FloatArray, level: float
-) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
-    """Search for a world of links with log-odds above a level, and average its poses.
+class _Settled(NamedTuple):
+    """Rotations (N, 3, 3) of a world and how far links (P,) are from it.
 
-    Returns how far links are from it: turn, angle of the direction, log-ratio of the length (P,)
-    each, and which agree.
+    `turn`, the angle of the direction `off`, the log-ratio of the length `stretch`, which `agree`.
+    """
+
+    R: FloatArray
+    turn: FloatArray
+    off: FloatArray
+    stretch: FloatArray
+    agree: BoolArray
+
+
+def _settle_in_order(e: Evidence, log_odds: FloatArray, number: int, order: Order) -> _Settled:
+    """Search for a world in which photographs that follow each other are next to certain."""
+    links, steps = len(e.i), len(order.first)
+    e = e._replace(
+        i=np.append(e.i, order.first),
+        j=np.append(e.j, order.first + 1),
+        R=np.concatenate([e.R, np.tile(order.R, (steps, 1, 1))]),
+        t=np.concatenate([e.t, np.tile(order.t, (steps, 1))]),
+    )
+    lengths = _lengths(e, np.append(logistic(log_odds), np.full(steps, logistic(np.array(_STEP)))))
+    log_odds = log_odds + np.where(order.near, _NEXT, _OTHERS)
+    search = _Search(e, *lengths, number)
+    world = _settle(search, np.append(log_odds, np.full(steps, _STEP)), 0.0)
+    turn, off, stretch = (column[:links] for column in (world.turn, world.off, world.stretch))
+    return _Settled(world.R, turn, off, stretch, world.agree[:links])
+
+
+def _settle(search: _Search, log_odds: FloatArray, level: float) -> _Settled:
+    """Search for a world of links with log-odds above a level, and average its poses.
 
     The search moves parts of a world as a whole, so that links a few degrees off may bend it: the
     average counts all links that are near, whether above the level or not.
@@ -251,7 +310,8 @@ def _settle(
     direction = (np.swapaxes(R[e.i], 1, 2) @ search.ahead[:, :, None])[:, :, 0]
     weight /= (1.0 + (turn / _TURN) ** 2) ** 2
     off, stretch = _positions(search, direction, weight, turn < 2 * _TURN)
-    return turn, off, stretch, (turn < 2 * _TURN) & (off < 0.35) & (stretch < 0.5)
+    agree = (turn < 2 * _TURN) & (off < 0.35) & (stretch < 0.5)
+    return _Settled(R, turn, off, stretch, agree)
 
 
 def _solve(
