@@ -4,10 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from manymatch import AbsolutePose
 from manymatch.features.extractor import Features
 from manymatch.reconstruct.mapping import Model
+from manymatch.reconstruct.pair_graph import by_number
 from manymatch.reconstruct.photos import Photos, choose_pairs, find_photos, suggested_pairs
 from tests.support.scenes import looking_at
 
@@ -22,11 +25,20 @@ def put(folder, *names):
     return folder
 
 
+@given(st.lists(st.text("ab019²/-.", max_size=6), max_size=8))
+def test_any_names_are_ordered_and_numbers_by_their_size(names):
+    ordered = sorted(names, key=by_number)
+    backwards = names[::-1]
+    assert sorted(backwards, key=by_number) == ordered
+    numbers = [int(name) for name in ordered if name.isascii() and name.isdigit()]
+    assert numbers == sorted(numbers)
+
+
 def test_images_of_folders_below_are_found_in_order(tmp_path):
-    put(tmp_path, "b/2.jpg", "a.PNG", "b/1.jpg", "notes.txt", ".hidden.jpg", ".cache/3.jpg")
+    put(tmp_path, "b/10.jpg", "a.PNG", "b/9.jpg", "notes.txt", ".hidden.jpg", ".cache/3.jpg")
     (tmp_path / "link.jpg").symlink_to(tmp_path / "a.PNG")
     found = find_photos(tmp_path, tmp_path / "frames")
-    assert found.names == ("a.PNG", "b/1.jpg", "b/2.jpg")
+    assert found.names == ("a.PNG", "b/9.jpg", "b/10.jpg")
     assert not found.sequence
 
 
@@ -35,6 +47,7 @@ def test_images_of_folders_below_are_found_in_order(tmp_path):
     [
         ([f"frame_{k:04d}.jpg" for k in range(12)], True),
         ([f"IMG_{3 * k}.jpg" for k in range(100, 120)], True),
+        ([f"frame{k}.jpg" for k in range(1, 26)], True),
         (["a.jpg", "b.jpg", "c.jpg"], False),
         (["1.jpg", "500.jpg", "900.jpg", "4000.jpg"], False),
     ],

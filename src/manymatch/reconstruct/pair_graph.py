@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 
 #: What a pair of a COLMAP database counts for, which has no probabilities.
 _DATABASE_LOG_ODDS = 2.0
+
+
+def by_number(name: str) -> tuple[list[Any], str]:
+    """Sort key of names, by which "frame10.jpg" comes after "frame9.jpg"."""
+    parts: list[Any] = re.split(r"([0-9]+)", name)
+    parts[1::2] = [(len(digits), digits) for digits in (part.lstrip("0") for part in parts[1::2])]
+    return parts, name
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,7 +171,7 @@ class PairGraph:
             if photo.source is not None:
                 known = photo.source >= 0
                 photo.source[first[name][known]] = photo.source[known]
-        places = {name: place for place, name in enumerate(sorted(photos))}
+        places = {name: place for place, name in enumerate(sorted(photos, key=by_number))}
         pairs = (
             dataclasses.replace(pair, first=places[name0], second=places[name1])
             for _, name0, name1, pair in found.values()
@@ -193,7 +201,7 @@ class PairGraph:
     @classmethod
     def _read_database(cls, colmap: Any, database: Any) -> PairGraph:
         cameras = {one.camera_id: one for one in database.read_all_cameras()}
-        images = sorted(database.read_all_images(), key=lambda image: image.name)
+        images = sorted(database.read_all_images(), key=lambda image: by_number(image.name))
         places = {image.image_id: place for place, image in enumerate(images)}
         photos, pixels = [], []
         for image in images:

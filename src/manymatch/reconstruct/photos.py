@@ -16,6 +16,7 @@ from manymatch.io.matches import image_name
 from manymatch.io.pairs import IMAGE_SUFFIXES
 from manymatch.io.remote import is_remote
 from manymatch.reconstruct.mapping import FEWEST_IMAGES
+from manymatch.reconstruct.pair_graph import by_number
 from manymatch.reconstruct.retrieval import image_vectors, look_alikes
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def find_photos(
 
 
 def names_below(folder: Path, argument: str) -> list[str]:
-    """List the images in a folder and the folders below it by their names, in order.
+    """List the images in a folder and the folders below it, "9.jpg" before "10.jpg".
 
     Files and folders whose names begin with a dot are left out, as are links.
     """
@@ -103,7 +104,7 @@ def names_below(folder: Path, argument: str) -> list[str]:
                 waiting.append((f"{prefix}{path.name}/", path))
             elif path.suffix.lower() in IMAGE_SUFFIXES:
                 found.append(image_name(prefix + path.name, argument))
-    return sorted(found)
+    return sorted(found, key=by_number)
 
 
 def _is_sequence(names: Sequence[str]) -> bool:
