@@ -272,6 +272,26 @@ def test_one_clear_lie_does_not_outvote_several_true_pairs() -> None:
     assert turn_deg[:-1].max() < 1.0
 
 
+def test_two_doubtful_lies_that_agree_do_not_outvote_several_sure_pairs() -> None:
+    drum = Drum(12, seed=1)
+    near = [(i, j) for i in range(12) for j in range(i + 1, 12) if j - i <= 3]
+    pairs = [pair(i, j, drum.pose(i, j)) for i, j in near]
+    R, t = turned(1, np.radians(80.0)), np.array([3.0, 0.0, 0.0])
+    step = drum.R[9] @ drum.R[8].T
+    agreeing = RelativePose(step @ R, step @ (t - drum.t[8]) + drum.t[9])
+    lies = [pair(0, 8, RelativePose(R, t)), pair(0, 9, agreeing)]
+    log_odds = np.array([*(3.0 if (i < 6) == (j < 6) else 0.8 for i, j in near), 2.5, 2.5])
+
+    def turn_of_lies(own: float) -> float:
+        doubted = [dataclasses.replace(lie, log_odds=own) for lie in lies]
+        evidence = pair_evidence.gather_evidence(PairGraph(drum.photos, (*pairs, *doubted)))
+        return float(pair_truth.find_world(evidence, log_odds, 12).turn_deg[-2:].min())
+
+    assert turn_of_lies(2.0) > 45.0
+    # Lies of which matching is as sure as of the others are taken for the stricter world.
+    assert turn_of_lies(3.0) < 5.0
+
+
 def test_without_matches_the_object_is_folded() -> None:
     # The poses alone do not tell the sides apart, so that a test above shows what points do.
     graph, truth = Drum(20, equal=0.6).graph()

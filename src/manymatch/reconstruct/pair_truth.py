@@ -43,7 +43,8 @@ _LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 # link that it keeps, and if a kept link has higher log-odds than a refused one in at least
 # `_BETTER` of all comparisons. Most of its links must be links of the world before: sides that are
 # taken apart have no new pairs. No single link of it may join two parts that at least `_SEVERAL`
-# links of the world before join elsewhere.
+# links of the world before join elsewhere, nor may a few links that matching itself doubts more
+# than those, if there are `_SEVERAL` times as many.
 _REFUSED, _BETTER, _SEVERAL = 0.25, 0.8, 2
 # The order of the photographs counts if pairs of neighbours have more matches than others in the
 # first share of comparisons, or in the second one if the camera moves the same way from each to
@@ -222,6 +223,15 @@ def find_world(
         across = {link: (part[i] != part[j]) & links for link, part in cuts.items()}
         return {link: cuts[link] for link in cuts if links[link] and across[link].sum() == 1}
 
+    own = evidence.cues[:, 0]
+
+    def hangs_by(keep: BoolArray, refused: BoolArray, side: BoolArray) -> bool:
+        """Whether one link or a few doubtful ones put a part elsewhere than several others do."""
+        few, several = ((side[i] != side[j]) & links for links in (keep, refused))
+        if not 2 <= side.sum() <= number - 2 or not 0 < _SEVERAL * few.sum() <= several.sum():
+            return False
+        return bool(few.sum() == 1 or own[few].max() < np.median(own[several]))
+
     best = _settle(search, log_odds, _LEVELS[0])
     for level in _LEVELS[1:]:
         clear, agree = log_odds >= level, best.agree
@@ -233,9 +243,10 @@ def find_world(
             better = np.searchsorted(refused, kept).sum() > _BETTER * len(kept) * len(refused)
             part = len(refused) >= _REFUSED * len(kept) and len(kept) > 0.5 * keep.sum()
             hangs = any(
-                2 <= side.sum() <= number - 2
-                and ((side[i] != side[j]) & agree & ~keep).sum() >= _SEVERAL
-                for side in bridges(keep & clear).values()
+                hangs_by(keep & clear, agree & ~keep, side)
+                for side in search.cuts(
+                    _forest(i, j, np.where(keep & clear, log_odds, -9.0), number)[0]
+                ).values()
             )
             if better and part and not hangs and joins(keep & clear) >= joined:
                 best = other
