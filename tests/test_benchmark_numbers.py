@@ -175,7 +175,8 @@ def test_the_constant_of_a_model_counts_all_estimates_alike():
     true = (rng.random(len(names)) < 1.0 / (1.0 + np.exp(-odds))).astype(float)
     alike = np.ones(len(names))
     by_set = np.array([1.0 / np.sum(names == name) for name in names])
-    columns = fit_constants.Columns(names, x, true, by_set, alike, alike, alike > 0, growing=True)
+    known = by_set, alike, alike, alike > 0, alike < 0
+    columns = fit_constants.Columns(names, x, true, *known, growing=True)
     theta = columns.fit(alike > 0)
     said = columns.probability(theta)
     # Of the right ones as much is missing as the wrong ones have too much, in the mean.
@@ -185,7 +186,6 @@ def test_the_constant_of_a_model_counts_all_estimates_alike():
     assert abs(theta[0] - slopes[0]) > 0.1
     # What a set says itself is not in its probabilities.
     own = names == "small"
-    other = fit_constants.Columns(
-        names, x, np.where(own, 1.0 - true, true), by_set, alike, alike, alike > 0, growing=True
-    )
+    turned = np.where(own, 1.0 - true, true)
+    other = fit_constants.Columns(names, x, turned, *known, growing=True)
     np.testing.assert_array_equal(columns.left_out()[own], other.left_out()[own])

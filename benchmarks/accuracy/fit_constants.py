@@ -485,6 +485,7 @@ class Columns:
     alike: np.ndarray  # weights for the constant
     most: np.ndarray
     settled: np.ndarray
+    exchanged: np.ndarray
     growing: bool
     dropped: Sequence[int] = ()
 
@@ -554,10 +555,11 @@ def model_columns(rows: list[dict[str, Any]]) -> Columns:
     weight = np.array([share.get(key, 1.0) / count[key] for key in name.tolist()])
     alike = np.array([not key.startswith(RENDERED) and not is_made(key) for key in name], float)
     weight = halved(weight, right)
-    keys = "features", "most", "settled"
-    x, most, settled = (np.array([rows[i][key] for i in used]) for key in keys)
+    keys = "features", "most", "settled", "kind"
+    x, most, settled, kind = (np.array([rows[i][key] for i in used]) for key in keys)
     dropped = DROPPED.get(rows[0]["problem"], ()) if x.shape[1] > COMMON else ()
-    return Columns(name, x, right, weight, alike, most, settled, growing=True, dropped=dropped)
+    known = name, x, right, weight, alike, most, settled, kind == "exchanged"
+    return Columns(*known, growing=True, dropped=dropped)
 
 
 def without_evidence(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -583,7 +585,7 @@ def matches_columns(rows: list[dict[str, Any]]) -> Columns:
     true = np.concatenate([row["true"] for row in used]).astype(float)
     sure = np.ones(len(x))
     name = np.repeat(name, sizes)
-    return Columns(name, x, true, weight, weight, sure, sure > 0.0, growing=False)
+    return Columns(name, x, true, weight, weight, sure, sure > 0.0, sure < 0.0, growing=False)
 
 
 def operating_point(columns: Columns, p: np.ndarray, rows: np.ndarray) -> str:
@@ -596,6 +598,11 @@ def operating_point(columns: Columns, p: np.ndarray, rows: np.ndarray) -> str:
     limit = np.quantile(right, 0.1)
     text = " / ".join(f"{share:.1f}" for share in passing)
     return f"{text} / {100 * np.mean(wrong >= max(limit, 1e-9)):.1f}"
+
+
+def numbers_of(columns: Columns, rows: np.ndarray) -> list[str]:
+    """Return how many models are right and wrong."""
+    return [str(int(np.sum(rows & (columns.true == value)))) for value in (1.0, 0.0)]
 
 
 def judged(problem: str, kind: str, columns: Columns, stored: np.ndarray) -> list[Table]:
@@ -616,17 +623,19 @@ def judged(problem: str, kind: str, columns: Columns, stored: np.ndarray) -> lis
     header = ["set", "rows", "right", *(f"{n}: Brier / log-loss / ECE" for n in names)]
     tables = [Table(title, header, rows)]
     if columns.growing:
-        kinds = {"": np.array([not is_made(key) for key in columns.set])}
         rendered = np.array([key.startswith(RENDERED) for key in columns.set])
+        real = np.array([not is_made(key) for key in columns.set]) & ~rendered
+        kinds = {"": real, ", without exchanged points": real & ~columns.exchanged}
         if rendered.any():
-            kinds = {", photographs": kinds[""] & ~rendered, ", rendered places": rendered}
+            kinds[", rendered places"] = rendered
         points = [
-            [f"{name}{kind}", operating_point(columns, p, own)]
+            [f"{name}{kind}", *numbers_of(columns, own), operating_point(columns, p, own)]
             for kind, own in kinds.items()
             for name, p in zip(names, fits, strict=True)
         ]
         what = "likely or solved, % of right / of wrong / of wrong where 90 % of right ones pass"
-        tables.append(Table(f"{problem}: verdicts", ["coefficients", what], points))
+        header = ["coefficients", "right", "wrong", what]
+        tables.append(Table(f"{problem}: verdicts", header, points))
     lines = columns.reliability(fits[1])
     said = ["said", "right", kind.split("_")[0]]
     return [*tables, Table(f"{problem}: {kind}, reliability with the set left out", said, lines)]
@@ -714,9 +723,8 @@ def load(path: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = protocol.arguments(__doc__.splitlines()[0])
-    parser.set_defaults(out=Path("out/constants"))
+    parser.set_defaults(out=Path("out/constants"), seeds=1)
     parser.add_argument("--problems", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--seeds", type=int, default=1, help="repetitions, with other variations")
     parser.add_argument("--pairs", type=Path, help="folder of graphs that all_pairs.py wrote")
     parser.add_argument("--table", type=Path, help="rows of an earlier run, to fit again")
     parser.add_argument("--figure", type=Path, help="file of the reliability of relative poses")
