@@ -189,3 +189,21 @@ def test_the_constant_of_a_model_counts_all_estimates_alike():
     turned = np.where(own, 1.0 - true, true)
     other = fit_constants.Columns(names, x, turned, *known, growing=True)
     np.testing.assert_array_equal(columns.left_out()[own], other.left_out()[own])
+
+
+def test_estimates_of_several_problems_are_kept_together(tmp_path):
+    rows = [
+        {
+            "problem": name,
+            "features": np.arange(float(width)),
+            "matches": np.ones((size, 2)),
+            "true": np.ones(size, dtype=bool),
+        }
+        for name, width, size in (("homography", 3, 4), ("rigid", 5, 0), ("relative", 4, 2))
+    ]
+    fit_constants.save(tmp_path / "rows.npz", rows)
+    again = fit_constants.load(tmp_path / "rows.npz")
+    for before, after in zip(rows, again, strict=True):
+        assert before["problem"] == after["problem"]
+        np.testing.assert_array_equal(before["features"], after["features"])
+        assert len(before["true"]) == len(after["true"])

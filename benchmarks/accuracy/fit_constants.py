@@ -408,7 +408,7 @@ def rows_of(cases: list[Case], seed: int = 0) -> list[dict[str, Any]]:
                     "places": known.places - PROBLEMS[case.problem].sample_size,
                     "most": (1.0 - known.rival.any) * known.accurate,
                     # Whether nothing but the probability can keep the model from passing.
-                    "settled": confidence._judge(found, certain)[0] in RELIABLE,
+                    "settled": confidence._judge(found, certain)[0] in (*RELIABLE, "uncertain"),
                     **match_columns(found, near & ~nothing),
                 }
             )
@@ -706,7 +706,10 @@ def save(path: Path, rows: list[dict[str, Any]]) -> None:
     kept = [name for name in rows[0] if name not in ("matches", "true", "features")]
     single = {name: np.array([row[name] for row in rows]) for name in kept}
     long = {name: np.concatenate([row[name] for row in rows]) for name in ("matches", "true")}
-    features = np.array([row["features"] for row in rows])
+    width = max(len(row["features"]) for row in rows)  # problems differ in it
+    features = np.full((len(rows), width), np.nan)
+    for values, row in zip(features, rows, strict=True):
+        values[: len(row["features"])] = row["features"]
     np.savez_compressed(path, sizes=sizes, features=features, **single, **long)
 
 
@@ -716,6 +719,7 @@ def load(path: Path) -> list[dict[str, Any]]:
     limits = np.cumsum(columns.pop("sizes"))[:-1]
     for name in ("matches", "true"):
         columns[name] = np.split(columns[name], limits)
+    columns["features"] = [values[~np.isnan(values)] for values in columns["features"]]
     return [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
