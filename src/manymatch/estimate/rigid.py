@@ -295,8 +295,8 @@ RIGID = GeometricProblem(
     prepare=functools.partial(_prepare, free_scale=False),
     errors=errors_by("score_rigid"),
     parameters=6,
-    model_coefficients=(4.030, 0.504, 0.814, 1.345),
-    evidence_coefficients=(0.344, 0.237, 0.431, 1.031, 10.581, 6.0),
+    model_coefficients=(4.208, 0.532, 0.916, 1.087),
+    evidence_coefficients=(0.899, 0.293, 0.661, 0.690, 10.401, 6.0),
     chart=Chart(_move, _residuals, _rigid_numbers, _error),
     **_SHARED,
 )
@@ -309,8 +309,8 @@ SIMILARITY = GeometricProblem(
     prepare=functools.partial(_prepare, free_scale=True),
     errors=errors_by("score_similarity"),
     parameters=7,
-    model_coefficients=(5.545, 1.089, 1.112, 1.460),
-    evidence_coefficients=(1.329, 0.571, 0.798, 0.493, 9.267, 6.0),
+    model_coefficients=(5.958, 1.127, 1.206, 1.584),
+    evidence_coefficients=(1.980, 0.744, 0.909, 0.642, 8.709, 6.0),
     chart=Chart(_move, _residuals, _similarity_numbers, _error),
     **_SHARED,
 )
