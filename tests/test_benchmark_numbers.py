@@ -6,7 +6,7 @@ import importlib
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import exactness, focal_samples, never_worse
+from benchmarks.accuracy import exactness, fit_constants, focal_samples, never_worse
 from benchmarks.speed import adaptive, callgrind, compare, kernels, match, scaling
 from manymatch import pose_auc, pose_error_deg
 from manymatch.estimate.uncertainty import rotation
@@ -164,3 +164,46 @@ def test_luck_in_the_choice_of_the_best_line_is_not_counted():
     better = np.maximum(lines[0] - 2.0, 0.0)
     assert (never_worse.on_other_pairs(lines[0], [*lines[1:], better], limits)[2] < 0).all()
     assert np.isnan(never_worse.on_other_pairs(lines[0][:, :1], [better[:, :1]], limits)).all()
+
+
+def test_the_constant_of_a_model_counts_all_estimates_alike():
+    rng = np.random.default_rng(3)
+    names = np.repeat(["large", "small", "other"], (300, 30, 90))
+    x = rng.normal(size=(len(names), 2))
+    # Models of the small set are right far more often than their numbers say.
+    odds = x @ (2.0, 1.0) + 3.0 * (names == "small")
+    true = (rng.random(len(names)) < 1.0 / (1.0 + np.exp(-odds))).astype(float)
+    alike = np.ones(len(names))
+    by_set = np.array([1.0 / np.sum(names == name) for name in names])
+    known = by_set, alike, alike, alike > 0, alike < 0
+    columns = fit_constants.Columns(names, x, true, *known, growing=True)
+    theta = columns.fit(alike > 0)
+    said = columns.probability(theta)
+    # Of the right ones as much is missing as the wrong ones have too much, in the mean.
+    assert np.mean(1.0 - said[true == 1]) == pytest.approx(np.mean(said[true == 0]), abs=1e-6)
+    slopes = fit_constants.fit_growing(x, true, fit_constants.halved(by_set, true), alike)
+    np.testing.assert_array_equal(theta[1:], slopes[1:])
+    assert abs(theta[0] - slopes[0]) > 0.1
+    # What a set says itself is not in its probabilities.
+    own = names == "small"
+    turned = np.where(own, 1.0 - true, true)
+    other = fit_constants.Columns(names, x, turned, *known, growing=True)
+    np.testing.assert_array_equal(columns.left_out()[own], other.left_out()[own])
+
+
+def test_estimates_of_several_problems_are_kept_together(tmp_path):
+    rows = [
+        {
+            "problem": name,
+            "features": np.arange(float(width)),
+            "matches": np.ones((size, 2)),
+            "true": np.ones(size, dtype=bool),
+        }
+        for name, width, size in (("homography", 3, 4), ("rigid", 5, 0), ("relative", 4, 2))
+    ]
+    fit_constants.save(tmp_path / "rows.npz", rows)
+    again = fit_constants.load(tmp_path / "rows.npz")
+    for before, after in zip(rows, again, strict=True):
+        assert before["problem"] == after["problem"]
+        np.testing.assert_array_equal(before["features"], after["features"])
+        assert len(before["true"]) == len(after["true"])

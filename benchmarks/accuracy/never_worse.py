@@ -237,7 +237,8 @@ def table(name: str, contest: Contest, errors: dict[str, dict[str, np.ndarray]])
             (np.array(seen.mean), *ends),
             on_other_pairs(own, list(others.values()), contest.thresholds),
         ):
-            cells.append(" / ".join(map(interval_text, mean, low, high)))
+            known = bool(np.isfinite(mean).all())  # one pair has no other pairs
+            cells.append(" / ".join(map(interval_text, mean, low, high)) if known else "-")
             cells.append("below" if np.any((mean < MARGIN) & (high < 0.0)) else "")
         auto = macro_spread([own], contest.thresholds, 1).mean
         rows.append(

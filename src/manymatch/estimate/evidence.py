@@ -65,7 +65,7 @@ OTHER_EXCESS, OTHER_EXCESS_SCALE = 10.0, 1.5
 # (benchmarks/results/confidence.md).
 _ERROR_TAIL = 2.0
 # Errors above the limit are as rare as with this share of the claimed deviation.
-_DEVIATION_SCALE = 0.5
+_DEVIATION_SCALE = 0.7
 # Cosines of the directions of an error by which its probability is integrated.
 _DIRECTIONS = np.cos(np.linspace(0.0, math.pi, 65)[1::2])
 # The second pose of a plane is as probable as the chosen one if it has this share of its matches,

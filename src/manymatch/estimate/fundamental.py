@@ -177,7 +177,7 @@ FUNDAMENTAL = GeometricProblem(
     parameters=7,
     dimensions=1,
     match_coefficients=(-0.293, -0.129, 1.174, 0.336, 0.512, 0.438),
-    model_coefficients=(2.218, 1.020, 0.271, 1.618),
+    model_coefficients=(2.360, 0.940, 0.729, 1.237),
     chart=Chart(_move, _residuals, _numbers, _error),
     open=_open,
 )

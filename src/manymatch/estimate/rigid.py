@@ -295,8 +295,8 @@ RIGID = GeometricProblem(
     prepare=functools.partial(_prepare, free_scale=False),
     errors=errors_by("score_rigid"),
     parameters=6,
-    model_coefficients=(5.039, 0.761, 1.401, 0.0),
-    evidence_coefficients=(4.894, 0.0, 2.519, 0.0, 14.034, 6.0),
+    model_coefficients=(4.208, 0.532, 0.916, 1.087),
+    evidence_coefficients=(0.899, 0.293, 0.661, 0.690, 10.401, 6.0),
     chart=Chart(_move, _residuals, _rigid_numbers, _error),
     **_SHARED,
 )
@@ -309,8 +309,8 @@ SIMILARITY = GeometricProblem(
     prepare=functools.partial(_prepare, free_scale=True),
     errors=errors_by("score_similarity"),
     parameters=7,
-    model_coefficients=(13.604, 0.920, 3.019, 3.027),
-    evidence_coefficients=(8.283, 1.112, 2.903, 1.172, 11.684, 6.0),
+    model_coefficients=(5.958, 1.127, 1.206, 1.584),
+    evidence_coefficients=(1.980, 0.744, 0.909, 0.642, 8.709, 6.0),
     chart=Chart(_move, _residuals, _similarity_numbers, _error),
     **_SHARED,
 )
