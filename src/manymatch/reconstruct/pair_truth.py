@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Names of the cues of a link within a world. `BEFORE` and `WITHIN` are the weights of these and of
 #: the cues before there is a world, a constant first, fitted by benchmarks/accuracy/pair_truth.py.
 WORLD_CUES = ("rotation", "direction", "triangles", "length", "alone", "own", "before", "bridge")
-BEFORE = (7.579, 0.412, -0.885, -1.419, 7.801, -1.484, 4.202, 0.399)
+BEFORE = (7.579, 0.412, -0.885, -1.419, 7.801, -1.484, 4.202, 0.399, -1.2)
 WITHIN = (2.306, -0.376, -0.682, 0.229, -1.054, -3.142, 0.074, 0.784, 2.462)
 
 # Widths of agreement: radians, share of the length of a link, share of the usual length.
