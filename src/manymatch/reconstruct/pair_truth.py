@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Names of the cues of a link within a world. `BEFORE` and `WITHIN` are the weights of these and of
 #: the cues before there is a world, a constant first, fitted by benchmarks/accuracy/pair_truth.py.
 WORLD_CUES = ("rotation", "direction", "triangles", "length", "alone", "own", "before", "bridge")
-BEFORE = (7.579, 0.412, -0.885, -1.419, 7.801, -1.484, 4.202, 0.399, -1.2)
+BEFORE = (7.579, 0.412, -0.885, -1.419, 7.801, -1.484, 4.202, 0.399)
 WITHIN = (2.306, -0.376, -0.682, 0.229, -1.054, -3.142, 0.074, 0.784, 2.462)
 
 # Widths of agreement: radians, share of the length of a link, share of the usual length.
@@ -49,6 +49,9 @@ _REFUSED, _BETTER, _SEVERAL = 0.25, 0.8, 2
 # share of comparisons. In the world that is searched then, the log-odds of neighbours and of other
 # pairs are changed by these.
 _ORDERED, _NEXT, _OTHERS = 0.75, 8.0, -1.5
+# What is added to the log-odds of a link that two third images do not confirm: if its photographs
+# follow each other, and for each unit of its scattered matches.
+_FOLLOWS, _SCATTERED = 1.0, -1.6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +91,11 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
 
     A robust average of all relative poses gives one world, from which pairs that lie stand apart.
     Where a place looks the same from several sides, most lies agree with each other; then what
-    third images see decides which of the possible worlds is the true one. If photographs that
-    follow each other in the graph, by name where it was read from files, have clearly more matches
-    than others, they were taken one after the other: then the world must not contradict their
-    pairs.
+    third images see decides which of the possible worlds is the true one. Where windows repeat
+    along a front, matches jump between them, and pairs with such matches need third images. If
+    photographs that follow each other in the graph, by name where it was read from files, have
+    clearly more matches than others, they were taken one after the other: then the world must not
+    contradict their pairs.
 
     Parameters
     ----------
@@ -161,6 +165,8 @@ def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
         return f"refused: its direction is {direction:.0f}° off {what}"
     if worst == "length":
         return f"refused: its images are not as far from each other as {what}"
+    if third < 2 and evidence.scattered[link] > 0.0:
+        return "refused: most of its matches are not where matches beside them say"
     if missing > found:
         places = f"{missing:.0f} of {found + missing:.0f} places that third images see here"
         return f"refused: {places} are missing in this pair"
@@ -225,6 +231,7 @@ def find_world(
     agree |= alone & (turn < 2 * _TURN)
     bridge = np.zeros(len(i))
     bridge[list(bridges(agree))] = 1.0
+    log_odds = log_odds + _FOLLOWS * near + _SCATTERED * evidence.scattered
     cues += [alone * np.clip(log_odds, -3.0, 3.0), bridge]
     return World(np.stack(cues, axis=1), turn_deg, off_deg, triangles)
 
