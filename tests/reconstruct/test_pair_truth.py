@@ -420,6 +420,56 @@ def test_missing_points_count_against_a_pair_that_nothing_else_contradicts() -> 
     assert judged[-1].probability < min(verdict.probability for verdict in judged[:-1])
 
 
+def front(jumping: float) -> PairGraph:
+    """Two photographs of a front, a share of whose matches jump one or two windows aside."""
+    rng = np.random.default_rng(0)
+    places = rng.uniform(-1.0, 1.0, (300, 3)) * [4.0, 3.0, 0.0]
+    R, t, away = turned(1, 0.3), np.array([-2.0, 0.0, 10.0]), np.array([0.0, 0.0, 10.0])
+    window = np.where(rng.random(300) < jumping, rng.choice([-2.0, -1.0, 1.0, 2.0], 300), 0.0)
+    here, there = places + away, (places + window[:, None] * [1.3, 0.0, 0.0]) @ R.T + t
+    photos = tuple(
+        Photo(ImageRecord(name, camera=CAMERA), CAMERA.project(x[:, :2] / x[:, 2:]))
+        for name, x in (("0.jpg", here), ("1.jpg", there))
+    )
+    matches = np.tile(np.arange(300)[:, None], 2)
+    return PairGraph(photos, (pair(0, 1, RelativePose(R, t - R @ away), matches),))
+
+
+def test_matches_that_jump_between_windows_count_against_a_pair_without_third_images() -> None:
+    shares = (0.0, 0.05, 0.3, 0.8)
+    evidence = [pair_evidence.gather_evidence(front(share)) for share in shares]
+    scattered = [float(one.scattered[0]) for one in evidence]
+    assert scattered[:2] == [0.0, 0.0]
+    assert 0.5 < scattered[2] <= scattered[3]
+    right, _, _, wrong = (judge_pairs(front(share))[0] for share in shares)
+    assert right.true
+    odds = [one.probability / (1.0 - one.probability) for one in (right, wrong)]
+    assert odds[1] < 0.2 * odds[0]
+    world = pair_truth.find_world(evidence[3], np.array([-1.0]), 2)
+    reason = pair_truth._reason(evidence[3], world, 0, true=False)
+    assert reason == "refused: most of its matches are not where matches beside them say"
+
+
+@given(seed=st.integers(0, 1000), number=st.integers(9, 40))
+@settings(max_examples=30, deadline=None)
+def test_places_by_neighbours_agree_with_least_squares_one_by_one(seed: int, number: int) -> None:
+    rng = np.random.default_rng(seed)
+    a = rng.random((number, 2))
+    b = a @ rng.normal(size=(2, 2)) + rng.normal(size=2)
+    b[rng.random(number) < 0.3] += 0.1
+    b += rng.normal(0.0, 0.002, b.shape)
+    aside = 0
+    for k in range(number):
+        near = np.argsort(((a - a[k]) ** 2).sum(axis=1))[1:9]
+        fitted = np.linalg.lstsq(np.c_[a[near] - a[k], np.ones(8)], b[near], rcond=None)[0]
+        aside += np.sqrt(((fitted[2] - b[k]) ** 2).sum()) > 1 / 128
+    assert abs(pair_evidence._aside(a, b) - aside) <= 1
+
+
+def test_keypoints_at_one_place_are_no_reason_to_fail() -> None:
+    assert pair_evidence._aside(np.zeros((20, 2)), np.zeros((20, 2))) == 0
+
+
 def test_keypoints_without_a_ray_do_no_harm() -> None:
     # So far out, the distortion of this lens has no inverse.
     lens = Camera("SIMPLE_RADIAL", 640, 480, [600, 319.5, 239.5, -0.05])

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from manymatch.io.image import load_image
 from tools.street import render_place
@@ -135,8 +136,10 @@ def test_folder_holds_cameras_and_overlap_and_the_same_bits_again(tmp_path):
     np.testing.assert_allclose(moved[2], depth, rtol=1e-9)
     projected = second["K"] @ moved
     np.testing.assert_allclose((projected[:2] / projected[2]).T, there, atol=1e-6)
-    for name, image in zip(cameras, place.images, strict=True):
+    for name, image, depth in zip(cameras, place.images, place.depths, strict=True):
         np.testing.assert_array_equal(load_image(tmp_path / "images" / name), image)
+        written = np.asarray(Image.open(tmp_path / "depth" / name)) / 1000.0
+        np.testing.assert_allclose(written, np.where(np.isfinite(depth), depth, 0.0), atol=6e-4)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@
     python -m tools.street --examples                      the photographs of the examples
 
 A data set is a folder with ``pairs.txt`` (SuperGlue's format, translations in metres), ``images/``
-and ``depth/`` (16-bit PNG, millimetres, 0 in the sky). A place is a folder with ``images/``,
+and ``depth/`` (16-bit PNG, millimetres, 0 in the sky). A place is a folder with these two,
 ``cameras.json`` and ``overlap.json``; ``python -m tools.street place --help`` says more.
 """
 
@@ -26,6 +26,8 @@ from tools.street.places import KINDS, render_place
 from tools.street.scene import render_scene, render_walk
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from manymatch.geometry.camera import Camera
     from manymatch.geometry.pose import RelativePose
     from tools.street.places import RenderedPlace
@@ -72,11 +74,16 @@ def write_data_set(folder: Path, pairs: int, size: tuple[int, int]) -> None:
         views = ((scene.image0, scene.depth0), (scene.image1, scene.depth1))
         for name, (image, depth) in zip(names, views, strict=True):
             Image.fromarray(image).save(folder / "images" / name)
-            millimetres = np.where(np.isfinite(depth), np.rint(1000.0 * depth), 0.0)
-            millimetres[millimetres > _LARGEST_DEPTH] = 0.0
-            Image.fromarray(millimetres.astype(np.uint16)).save(folder / "depth" / name)
+            save_depth(folder / "depth" / name, depth)
         lines.append(pair_line(scene.camera0, scene.pose, scene.baseline, *names))
     (folder / "pairs.txt").write_text("".join(lines), encoding="utf-8")
+
+
+def save_depth(path: Path, depth: NDArray[np.float32]) -> None:
+    """Write depths in metres as a 16-bit PNG of millimetres, 0 where there is none."""
+    millimetres = np.where(np.isfinite(depth), np.rint(1000.0 * depth), 0.0)
+    millimetres[millimetres > _LARGEST_DEPTH] = 0.0
+    Image.fromarray(millimetres.astype(np.uint16)).save(path)
 
 
 def write_demo(folder: Path) -> None:
@@ -145,9 +152,10 @@ Courtyard: four equal fronts (odd seed: opposite ones are equal). Street: equal 
 sides. Kiosk: opposite sides are equal (odd seed: all). Cup: one motif twice (odd seed: three times)
 and a handle. With little --variety there is little else to tell the sides apart.
 
-Writes images/NNN.png, cameras.json ({"name": {"K", "R", "t", "size"}}, x = K (R X + t) in metres,
-centre of the top-left pixel (0, 0)) and overlap.json ({a: {b: share}}): the share of the pixels of
-image a that image b shows, by depth, without sky and floor; only of places of up to 200 images."""
+Writes images/NNN.png, depth/NNN.png (16-bit, millimetres, 0 in the sky), cameras.json ({"name":
+{"K", "R", "t", "size"}}, x = K (R X + t) in metres, centre of the top-left pixel (0, 0)) and
+overlap.json ({a: {b: share}}): the share of the pixels of image a that image b shows, by depth,
+without sky and floor; only of places of up to 200 images."""
 
 
 def place_camera(place: RenderedPlace, number: int) -> dict[str, list[Any]]:
@@ -161,12 +169,14 @@ def place_camera(place: RenderedPlace, number: int) -> dict[str, list[Any]]:
 
 
 def write_place(folder: Path, place: RenderedPlace) -> None:
-    """Write photographs, cameras and overlap; the cameras come last and say that all is there."""
-    (folder / "images").mkdir(parents=True, exist_ok=True)
+    """Write photographs, depths, overlap and cameras, which come last and say that all is there."""
+    for inner in ("images", "depth"):
+        (folder / inner).mkdir(parents=True, exist_ok=True)
     names = [f"{number:03d}.png" for number in range(len(place.images))]
     cameras = {}
     for number, (name, image) in enumerate(zip(names, place.images, strict=True)):
         Image.fromarray(image).save(folder / "images" / name)
+        save_depth(folder / "depth" / name, place.depths[number])
         cameras[name] = place_camera(place, number)
     contents = {"cameras.json": cameras}
     if len(names) <= MOST_OVERLAPS:

@@ -1,7 +1,8 @@
-"""What third images say of a pair: points that they see at its place, and that are missing in it.
+"""What third images say of a pair, and what its matches say of each other.
 
 Equal fronts and equal sides of an object give pairs with many matches and a wrong pose. What third
 images see there is not found in such a pair, least of all the points that only a few images have.
+Where windows repeat along a front, matches jump between them, so that neighbours disagree.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from manymatch._validate import BoolArray, FloatArray, IndexArray
-    from manymatch.reconstruct.pair_graph import PairGraph, Photo
+    from manymatch.reconstruct.pair_graph import PairGraph, Photo, PhotoPair
 
 #: Pairs with fewer matches are refused; COLMAP's mappers have the same limit.
 LEAST_MATCHES = 15
@@ -28,6 +31,10 @@ _WIDE = 0.7
 # Cells found and missing that a link has beforehand, so that few cells say little. A link without
 # matches counts as one with 200 matches and a parallax of 0.4 radians.
 _FOUND, _MISSING, _USUAL_MATCHES, _USUAL_PARALLAX = 3.0, 5.0, 200, 0.4
+# Matches of a link that are compared with their neighbours, how many these are, the distance, as a
+# share of the longer edge, beyond which a match is not where they put it, and the most that all
+# count: surfaces that are really rough scatter the matches of a true pair.
+_COMPARED, _NEIGHBOURS, _ASIDE, _MOST_SCATTERED = 150, 8, 1.0 / 128.0, 1.5
 # Inverse depths below this, in units of the length of a link, are not measurable.
 _FARTHEST = 1e-4
 
@@ -37,8 +44,9 @@ class Evidence(NamedTuple):
 
     `place` (P,) are places in the graph; ``x_j = R x_i + t`` with images i and j (P,). `cues` (P,
     7) are the columns `CUES`, `cells` (P, 2) the cells that third images see: found and missing
-    here. ``ratio`` (N,) is the logarithm of the length of link ``a`` over that of link ``b``, from
-    points that both have.
+    here. `scattered` (P,) is above 0 if most matches are not where their neighbours put them.
+    ``ratio`` (N,) is the logarithm of the length of link ``a`` over that of link ``b``, from points
+    that both have.
     """
 
     place: IndexArray
@@ -48,6 +56,7 @@ class Evidence(NamedTuple):
     t: FloatArray
     cues: FloatArray
     cells: FloatArray
+    scattered: FloatArray
     a: IndexArray
     b: IndexArray
     ratio: FloatArray
@@ -87,6 +96,7 @@ def gather_evidence(graph: PairGraph) -> Evidence:
     matches = [pair.matches for _, pair, _ in pairs]
     # Over both images of a link, as `_compare` returns them; parallax; ratios of lengths.
     sums, parallax = np.zeros((len(i), 6)), np.full(len(i), _USUAL_PARALLAX)
+    scattered = [_scattered(pair, graph.photos) for _, pair, _ in pairs]
     ratios = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
     # A keypoint where a lens has no inverse gets the ray of the axis.
     rays = [np.nan_to_num(photo.rays()) for photo in graph.photos]
@@ -116,7 +126,33 @@ def gather_evidence(graph: PairGraph) -> Evidence:
     columns = [np.clip(own, -3.0, 3.0), np.log(np.where(number, number, _USUAL_MATCHES) / 50.0)]
     columns += [angle, found, found * angle, rare - found, sums[:, 4] / np.sqrt(sums[:, 5] + 1.0)]
     a, b, ratio = (np.concatenate(column) for column in zip(*ratios, strict=True))
-    return Evidence(place, i, j, R, t, np.stack(columns, axis=1), sums[:, :2], a, b, ratio)
+    cues, cells = np.stack(columns, axis=1), sums[:, :2]
+    return Evidence(place, i, j, R, t, cues, cells, np.array(scattered), a, b, ratio)
+
+
+def _scattered(pair: PhotoPair, photos: Sequence[Photo]) -> float:
+    """Log-odds that a match is not where its neighbours put it, from 0 to a limit."""
+    number = min(len(pair.matches), _COMPARED)
+    if number <= _NEIGHBOURS:
+        return 0.0
+    some = pair.matches[np.linspace(0, len(pair.matches) - 1, number).astype(np.int64)]
+    sides = [(photos[pair.first], some[:, 0]), (photos[pair.second], some[:, 1])]
+    a, b = (photo.points[ends] / _size(photo).max() for photo, ends in sides)
+    aside = _aside(a, b) + _aside(b, a)
+    odds = float(np.log((aside + 5.0) / (2 * number - aside + 5.0)))
+    return min(max(odds, 0.0), _MOST_SCATTERED)
+
+
+def _aside(a: FloatArray, b: FloatArray) -> int:
+    """How many points b (M, 2) are not where an affine map of neighbours of their partners a is."""
+    squared = ((a[:, None] - a) ** 2).sum(axis=2)
+    np.fill_diagonal(squared, np.inf)
+    near = np.argpartition(squared, _NEIGHBOURS, axis=1)[:, :_NEIGHBOURS]
+    # Offsets and a one, so that the last row of each map is the place of the match itself.
+    rows = np.append(a[near] - a[:, None], np.full((*near.shape, 1), _ASIDE), axis=2)
+    across = np.swapaxes(rows, 1, 2)
+    maps = np.linalg.solve(across @ rows + 1e-9 * np.eye(3), across @ b[near])
+    return int((((_ASIDE * maps[:, 2] - b) ** 2).sum(axis=1) > _ASIDE**2).sum())
 
 
 def _view(

@@ -52,6 +52,9 @@ _REFUSED, _BETTER, _SEVERAL = 0.25, 0.8, 2
 # is searched then, the log-odds of neighbours and of other pairs are changed by `_NEXT` and
 # `_OTHERS`, and those of a usual step are `_STEP`.
 _ORDERED, _ORDERED_IF_STEADY, _STEADY, _NEXT, _OTHERS, _STEP = 0.75, 0.5, 4.5, 8.0, -1.5, 6.0
+# What is added to the log-odds of a link that two third images do not confirm: if its photographs
+# follow each other, and for each unit of its scattered matches.
+_FOLLOWS, _SCATTERED = 1.0, -1.6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,10 +107,11 @@ def judge_pairs(graph: PairGraph) -> list[PairTruth]:
 
     A robust average of all relative poses gives one world, from which pairs that lie stand apart.
     Where a place looks the same from several sides, most lies agree with each other; then what
-    third images see decides which of the possible worlds is the true one. If photographs that
-    follow each other in the graph, by name where it was read from files, have clearly more matches
-    than others, or if the camera moves the same way from each to the next, they were taken one
-    after the other: then the world must not contradict their pairs.
+    third images see decides which of the possible worlds is the true one. Where windows repeat
+    along a front, matches jump between them, and pairs with such matches need third images. If
+    photographs that follow each other in the graph, by name where it was read from files, have
+    clearly more matches than others, or if the camera moves the same way from each to the next,
+    they were taken one after the other: then the world must not contradict their pairs.
 
     Parameters
     ----------
@@ -189,6 +193,8 @@ def _reason(evidence: Evidence, world: World, link: int, *, true: bool) -> str:
         return f"refused: its direction is {direction:.0f}° off {what}"
     if worst == "length":
         return f"refused: its images are not as far from each other as {what}"
+    if third < 2 and evidence.scattered[link] > 0.0:
+        return "refused: most of its matches are not where matches beside them say"
     if missing > found:
         places = f"{missing:.0f} of {found + missing:.0f} places that third images see here"
         return f"refused: {places} are missing in this pair"
@@ -270,6 +276,8 @@ def find_world(
     agree |= alone & (best.turn < 2 * _TURN)
     bridge = np.zeros(len(i))
     bridge[list(bridges(agree))] = 1.0
+    follows = _FOLLOWS * order.near if order is not None else 0.0
+    log_odds = log_odds + follows + _SCATTERED * evidence.scattered
     cues += [alone * np.clip(log_odds, -3.0, 3.0), bridge]
     return World(np.stack(cues, axis=1), turn_deg, off_deg, triangles)
 
