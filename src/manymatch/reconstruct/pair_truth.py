@@ -213,7 +213,7 @@ def find_world(
     object are equal, most links agree if the sides are put on top of each other. So stricter worlds
     are tried as well: one that the clearest links alone hold together is taken if the links that it
     refuses look worse than those that it keeps. So is one that contradicts fewer of the links and
-    usual steps between photographs that follow each other.
+    usual steps between photographs that follow each other, unless too many other links are lost.
     """
     i, j = evidence.i, evidence.j
     # A pair that matching alone doubts may fit a world, but does not make it.
@@ -266,7 +266,9 @@ def find_world(
 
         if fewest := contradicted(best):
             other = _settle_in_order(evidence, log_odds, number, order)
-            best = other if contradicted(other) < fewest else best
+            value = np.maximum(log_odds + np.where(order.near, _NEXT, _OTHERS), 0.0)
+            if contradicted(other) < fewest and value @ other.agree > value @ best.agree:
+                best = other
     agree = best.agree
     triangles = np.array([len(k) for k in _triangles(i, j, agree)]).astype(np.int64)
     alone = triangles < 2
