@@ -257,18 +257,21 @@ def find_world(
             if better and part and not hangs and joins(keep & clear) >= joined:
                 best = other
     if order is not None:
-        trusted = order.near & (evidence.cues[:, 0] > 0.0)
+        trusted = order.near & (own > 0.0)
+        value = np.maximum(log_odds + np.where(order.near, _NEXT, _OTHERS), 0.0)
 
-        def contradicted(world: _Settled) -> int:
+        def judged(world: _Settled) -> tuple[int, float]:
+            """How many trusted neighbours and usual steps a world contradicts, and its value."""
             ends = world.R[order.first], np.swapaxes(world.R[order.first + 1], 1, 2)
-            steps = _turns(ends[1] @ order.R @ ends[0])[1] > 2 * _TURN
-            return int((trusted & ~world.agree).sum() + steps.sum())
+            steps = int((_turns(ends[1] @ order.R @ ends[0])[1] > 2 * _TURN).sum())
+            lost = int((trusted & ~world.agree).sum()) + steps
+            return lost, float(value @ world.agree) - _STEP * steps
 
-        if fewest := contradicted(best):
+        lost, most = judged(best)
+        if lost:
             other = _settle_in_order(evidence, log_odds, number, order)
-            value = np.maximum(log_odds + np.where(order.near, _NEXT, _OTHERS), 0.0)
-            if contradicted(other) < fewest and value @ other.agree > value @ best.agree:
-                best = other
+            fewer, more = judged(other)
+            best = other if fewer < lost and more > most else best
     agree = best.agree
     triangles = np.array([len(k) for k in _triangles(i, j, agree)]).astype(np.int64)
     alone = triangles < 2
