@@ -240,19 +240,25 @@ def test_order_is_that_of_the_photographs_whichever_image_of_a_pair_is_first(see
     np.testing.assert_allclose(one.t, two.t, atol=1e-12)
 
 
-def test_guessed_step_does_not_cut_a_scene_that_links_hold_together() -> None:
+def test_guessed_step_does_not_cut_a_scene_that_links_hold_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drum = Drum(12, seed=1)
     near = [(i, j) for i in range(12) for j in range(i + 1, 12) if j - i <= 3 and (i, j) != (5, 6)]
     pairs = tuple(pair(i, j, drum.pose(i, j)) for i, j in near)
     evidence = pair_evidence.gather_evidence(PairGraph(drum.photos, pairs))
-    log_odds = np.array([3.0 if (i < 6) == (j < 6) else 2.0 for i, j in near])
+    across = np.array([(i < 6) != (j < 6) for i, j in near])
     follows = np.array([j - i == 1 for i, j in near])
     back = RelativePose(turned(1, np.radians(-60.0)), np.array([1.0, 0.0, 0.0]))
     order = pair_truth.Order(follows, np.array([5]), back.R, back.t)
-    # The step alone, with the neighbours of both halves, would turn one half by 90 degrees.
-    then = pair_truth._settle_in_order(evidence, log_odds, 12, order)
-    assert np.degrees(then.turn).max() > 60.0
-    assert pair_truth.find_world(evidence, log_odds, 12, order).turn_deg.max() < 1.0
+    # Where links across are doubtful, the step turns one half by 90 degrees.
+    doubtful, clear = np.where(across, 2.0, 3.0), np.full(len(near), 3.0)
+    turned_half = pair_truth._settle_in_order(evidence, doubtful, 12, order)
+    assert np.degrees(turned_half.turn).max() > 60.0
+    assert pair_truth.find_world(evidence, doubtful, 12, order).turn_deg.max() > 60.0
+    # A search that stops there does not count where they are clear.
+    monkeypatch.setattr(pair_truth, "_settle_in_order", lambda *_: turned_half)
+    assert pair_truth.find_world(evidence, clear, 12, order).turn_deg.max() < 1.0
 
 
 def order_of(graph: PairGraph) -> pair_truth.Order | None:
