@@ -43,8 +43,8 @@ _LEVELS = (-2.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 # link that it keeps, and if a kept link has higher log-odds than a refused one in at least
 # `_BETTER` of all comparisons. Most of its links must be links of the world before: sides that are
 # taken apart have no new pairs. No single link of it may join two parts that at least `_SEVERAL`
-# links of the world before join elsewhere, nor may a few links that matching itself doubts more
-# than those, if there are `_SEVERAL` times as many.
+# links of the world before join elsewhere. Nor may a few links do so that matching doubts more than
+# the others, if the others are `_SEVERAL` times as many.
 _REFUSED, _BETTER, _SEVERAL = 0.25, 0.8, 2
 # The order of the photographs counts if pairs of neighbours have more matches than others in the
 # first share of comparisons, or in the second one if the camera moves the same way from each to
@@ -215,9 +215,9 @@ def find_world(
     refuses look worse than those that it keeps. So is one that contradicts fewer of the links and
     usual steps between photographs that follow each other, unless too many other links are lost.
     """
-    i, j = evidence.i, evidence.j
+    i, j, own = evidence.i, evidence.j, evidence.cues[:, 0]
     # A pair that matching alone doubts may fit a world, but does not make it.
-    log_odds = np.where(evidence.cues[:, 0] < 0.0, np.minimum(log_odds, 0.0), log_odds)
+    log_odds = np.where(own < 0.0, np.minimum(log_odds, 0.0), log_odds)
     search = _Search(evidence, *_lengths(evidence, logistic(log_odds)), number)
 
     def joins(links: BoolArray) -> int:
@@ -228,8 +228,6 @@ def find_world(
         cuts = search.cuts(_forest(i, j, links.astype(np.float64), number)[0])
         across = {link: (part[i] != part[j]) & links for link, part in cuts.items()}
         return {link: cuts[link] for link in cuts if links[link] and across[link].sum() == 1}
-
-    own = evidence.cues[:, 0]
 
     def hangs_by(keep: BoolArray, refused: BoolArray, side: BoolArray) -> bool:
         """Whether one link or a few doubtful ones put a part elsewhere than several others do."""
@@ -248,12 +246,9 @@ def find_world(
             kept, refused = log_odds[agree & keep], np.sort(log_odds[agree & ~keep])
             better = np.searchsorted(refused, kept).sum() > _BETTER * len(kept) * len(refused)
             part = len(refused) >= _REFUSED * len(kept) and len(kept) > 0.5 * keep.sum()
-            hangs = any(
-                hangs_by(keep & clear, agree & ~keep, side)
-                for side in search.cuts(
-                    _forest(i, j, np.where(keep & clear, log_odds, -9.0), number)[0]
-                ).values()
-            )
+            tree = _forest(i, j, np.where(keep & clear, log_odds, -9.0), number)[0]
+            sides = search.cuts(tree).values()
+            hangs = any(hangs_by(keep & clear, agree & ~keep, side) for side in sides)
             if better and part and not hangs and joins(keep & clear) >= joined:
                 best = other
     if order is not None:
@@ -277,7 +272,7 @@ def find_world(
     alone = triangles < 2
     turn_deg, off_deg = np.degrees(best.turn), np.degrees(np.where(alone, 0.0, best.off))
     cues = [np.log1p((turn_deg / 3.0) ** 2), np.log1p((off_deg / 5.0) ** 2), np.log1p(triangles)]
-    cues += [np.log1p((np.where(alone, 0.0, best.stretch) / 0.2) ** 2), alone, evidence.cues[:, 0]]
+    cues += [np.log1p((np.where(alone, 0.0, best.stretch) / 0.2) ** 2), alone, own]
     agree |= alone & (best.turn < 2 * _TURN)
     bridge = np.zeros(len(i))
     bridge[list(bridges(agree))] = 1.0
