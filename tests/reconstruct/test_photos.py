@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from manymatch import AbsolutePose
@@ -25,6 +25,7 @@ def put(folder, *names):
     return folder
 
 
+@example(["9", "010", "01"])
 @given(st.lists(st.text("ab019²/-.", max_size=6), max_size=8))
 def test_any_names_are_ordered_and_numbers_by_their_size(names):
     ordered = sorted(names, key=by_number)
